@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Outcome:
     """
 
     metrics: Mapping[str, Metric]
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in self.metrics.items():
@@ -122,6 +122,11 @@ class Claim:
             raise ValueError(f"by is {self.by!r}; a ratio must exceed a positive number")
 
     @property
+    def arms(self) -> set[str]:
+        """The one or two arms that the claim is about."""
+        return {self.arm} if self.than is None else {self.arm, self.than}
+
+    @property
     def threshold(self) -> float:
         """The number that the effect, or the arm's mean, is held against."""
         if self.at_least is not None:
@@ -138,7 +143,7 @@ class Results:
     """The finished trials of one experiment at one preset, as plots and verdicts read them."""
 
     outcomes: Mapping[tuple[str, int], Outcome]
-    failed: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    failed: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
     sizes: Any = None
 
     @property
@@ -204,7 +209,7 @@ class Experiment:
     claims: Sequence[Claim]
     trial: Callable[[str, int, Any], Outcome]
     presets: Mapping[str, Any]
-    plots: Mapping[str, Callable[[Results], Figure]] = field(default_factory=dict)
+    plots: Mapping[str, Callable[[Results], Figure]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -221,9 +226,9 @@ class Experiment:
                 if self.seeds_of(arm, preset) < 1:
                     raise ValueError(f"preset {preset!r} gives the arm {arm!r} no seed")
         for claim in self.claims:
-            for arm in (claim.arm, claim.than):
-                if arm is not None and arm not in self.arms:
-                    raise ValueError(f"claim {claim.text!r} names {arm!r}, not an arm")
+            for named in claim.arms:
+                if named not in self.arms:
+                    raise ValueError(f"claim {claim.text!r} names {named!r}, not an arm")
 
     def arms_at(self, preset: str) -> list[str]:
         """The arms that a preset runs."""
