@@ -1,4 +1,4 @@
-"""Making language models smaller and faster: structured sparsity and other systems methods from ICML 2026."""
+"""Language models made smaller and faster: methods from ICML 2026."""
 
 from importlib.metadata import version
 

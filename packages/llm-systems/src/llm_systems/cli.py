@@ -6,7 +6,9 @@ import typer
 
 PAPERS: dict[str, str] = {}
 
-app = typer.Typer(help="Making language models smaller and faster: structured sparsity and other systems methods from ICML 2026.", no_args_is_help=True)
+app = typer.Typer(
+    help="Language models made smaller and faster: methods from ICML 2026.", no_args_is_help=True
+)
 
 
 @app.callback()

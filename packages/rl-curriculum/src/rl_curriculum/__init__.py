@@ -1,4 +1,4 @@
-"""What a reinforcement learner should see next, and what it should be credited for: methods from ICML 2026."""
+"""What a reinforcement learner sees next and is credited for: ICML 2026 methods."""
 
 from importlib.metadata import version
 

@@ -6,7 +6,10 @@ import typer
 
 PAPERS: dict[str, str] = {}
 
-app = typer.Typer(help="What a reinforcement learner should see next, and what it should be credited for: methods from ICML 2026.", no_args_is_help=True)
+app = typer.Typer(
+    help="What a reinforcement learner sees next and is credited for: ICML 2026 methods.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

@@ -1,4 +1,4 @@
-"""Layers, probes and design algorithms that put theory from ICML 2026 to the test on your own model."""
+"""Layers, probes and design algorithms from ICML 2026, for your own model."""
 
 from importlib.metadata import version
 

@@ -6,7 +6,10 @@ import typer
 
 PAPERS: dict[str, str] = {}
 
-app = typer.Typer(help="Layers, probes and design algorithms that put theory from ICML 2026 to the test on your own model.", no_args_is_help=True)
+app = typer.Typer(
+    help="Layers, probes and design algorithms from ICML 2026, for your own model.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()
