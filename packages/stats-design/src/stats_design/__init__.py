@@ -1,4 +1,4 @@
-"""Designing and reading experiments: confidence sequences for delayed outcomes and other statistical methods from ICML 2026."""
+"""Designing and reading experiments: sequential inference and other methods from ICML 2026."""
 
 from importlib.metadata import version
 

@@ -4,9 +4,14 @@ from importlib import import_module
 
 import typer
 
-PAPERS: dict[str, str] = {}
+PAPERS: dict[str, str] = {
+    "delayed-outcomes": "Confidence sequences for outcomes that come late.",
+}
 
-app = typer.Typer(help="Designing and reading experiments: confidence sequences for delayed outcomes and other statistical methods from ICML 2026.", no_args_is_help=True)
+app = typer.Typer(
+    help="Designing and reading experiments: methods from ICML 2026.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

@@ -1,0 +1,79 @@
+"""Tables read from files, and files written so that an interruption leaves the old one whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a table from CSV (`.csv`, `.csv.gz`, `.tsv`) or Parquet (`.parquet`).
+
+    Raises
+    ------
+    ValueError
+        For a missing or empty file, another ending, or content that is no table.
+    ModuleNotFoundError
+        For Parquet without pyarrow.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"{file} is not a file; allowed: a CSV or Parquet file")
+    name = file.name.lower().removesuffix(".gz")
+    try:
+        if name.endswith(".csv"):
+            return pd.read_csv(file, low_memory=False)
+        if name.endswith(".tsv"):
+            return pd.read_csv(file, sep="\t", low_memory=False)
+        if name.endswith(".parquet"):
+            return _read_parquet(file)
+    except pd.errors.EmptyDataError:
+        raise ValueError(f"{file} is empty; allowed: a table with a header") from None
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read as a table: {error}") from None
+    raise ValueError(f"{file} has an unknown ending; allowed: .csv, .csv.gz, .tsv, .parquet")
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Parquet files need pyarrow: pip install 'stats-design[parquet]'"
+        ) from error
+    try:
+        return pd.read_parquet(file, engine="pyarrow")
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{file} cannot be read as Parquet: {error}") from None
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in its place in one step.
+
+    The temporary file keeps the ending of `path`, by which libraries choose a format.
+    """
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{file.stem}-", suffix=file.suffix, dir=file.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes the file private; the result has the permissions of any new file.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file in one step."""
+    write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
