@@ -1,4 +1,4 @@
-"""Learning where people respond to incentives: truthful accuracy auctions, incentive-compatible bandits and other mechanisms from ICML 2026."""
+"""Learning where people respond to incentives: truthful accuracy auctions and other mechanisms."""
 
 from importlib.metadata import version
 

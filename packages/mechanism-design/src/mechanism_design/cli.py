@@ -4,9 +4,15 @@ from importlib import import_module
 
 import typer
 
-PAPERS: dict[str, str] = {}
+PAPERS: dict[str, str] = {
+    "welfare-auction": "Price who a classifier is right about, so that nobody gains by lying.",
+}
 
-app = typer.Typer(help="Learning where people respond to incentives: truthful accuracy auctions, incentive-compatible bandits and other mechanisms from ICML 2026.", no_args_is_help=True)
+app = typer.Typer(
+    help="Learning where people respond to incentives: truthful accuracy auctions and other "
+    "mechanisms.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()
