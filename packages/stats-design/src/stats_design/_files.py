@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -77,3 +78,23 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file in one step."""
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process; the system lets go of it when the process ends or is killed.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has no such lock.
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield

@@ -132,6 +132,16 @@ alpha_split, smallest_propensity, adaptive
         return self._ledger.design
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as they were given, with `late`, `recurrent` and `window`."""
+        return {
+            **self._settings,
+            "late": self._ledger.late,
+            "recurrent": self._ledger.recurrent,
+            "window": self._window,
+        }
+
+    @property
     def watermark(self) -> Any:
         """The latest time seen, None before anything has entered."""
         return self._ledger.shown(self._ledger.now)
@@ -313,7 +323,8 @@ alpha_split, smallest_propensity, adaptive
         times
             Times to look at, none after the watermark. Default: every time with an event.
         every
-            Spacing of regular times from the first entry on, such as `"1D"` or a number.
+            Spacing of regular times from the first entry on, such as `"1D"` or a number; the last
+            row is the watermark.
 
         Returns
         -------
@@ -328,7 +339,7 @@ alpha_split, smallest_propensity, adaptive
         if times is not None and len(looks) and looks[-1] > ledger.now:
             raise ValueError(f"times go beyond the watermark {self.watermark}; allowed: up to it")
         if every is not None:
-            looks = looks[looks <= ledger.now]
+            looks = np.append(looks[looks < ledger.now], ledger.now) if len(looks) else looks
         frame = table(self.design, sums_at(units, looks, self.design), timeline.back(looks))
         revised = np.zeros(len(looks), dtype=bool)
         for start, end in ledger.revised:
