@@ -32,6 +32,7 @@ from .data import (
     values_from_labels,
 )
 from .finite import FiniteClassAuction, clarke_payments
+from .forecast import gaussian_payer_limit
 from .frontier import welfare_accuracy_frontier
 from .kernel import KernelAccuracyAuction
 from .knn import KNNAccuracyAuction
@@ -48,6 +49,7 @@ __all__ = [
     "audit_monotone",
     "audit_truthfulness",
     "clarke_payments",
+    "gaussian_payer_limit",
     "load_acs_income",
     "load_adult",
     "make_gaussian_users",
