@@ -19,6 +19,7 @@ from stats_design.delayed_outcomes.design import (
     Method,
     PerArm,
     arm_propensities,
+    check_arms,
     make_design,
 )
 from stats_design.delayed_outcomes.exact import log_growth
@@ -112,9 +113,8 @@ def arm_indices(labels: pd.Series[Any], arms: tuple[Arm, ...], name: str) -> NDA
     index = pd.Index(arms, dtype=object).get_indexer(pd.Index(labels.astype(object)))
     unknown = np.flatnonzero(index < 0)
     if len(unknown):
-        raise ValueError(
-            f"{name} is {labels.iloc[unknown[0]]!r} in row {unknown[0]}; allowed: one of {arms}"
-        )
+        label = labels.astype(object).iloc[unknown[0]]
+        raise ValueError(f"{name} is {label!r} in row {unknown[0]}; allowed: one of {arms}")
     return np.asarray(index, dtype=np.int64)
 
 
@@ -198,7 +198,7 @@ def target_clock_from_pilot(
     dict
         From arm to the clock to give as `target_clock`.
     """
-    labels = tuple(arms)
+    labels = check_arms(arms)
     units, _ = read_units(pilot, labels, arm_propensities(propensity, labels))
     check_values(units.value, np.isfinite(units.event), None, "outcome_value")
     terms = (1 - units.chance) * (units.value / units.chance) ** 2
@@ -283,7 +283,7 @@ eta2, alpha_split, smallest_propensity
     >>> frame[["time", "estimate_0", "estimate_1", "effect", "p_value"]].values.tolist()
     [[3.0, 0.0, 2.0, 2.0, 1.0], [5.0, 4.0, 2.0, -2.0, 1.0]]
     """
-    labels = tuple(arms)
+    labels = check_arms(arms)
     settings: dict[str, Any] = {
         "arms": labels,
         "propensity": propensity,

@@ -236,10 +236,9 @@ def sequential_p(
     c1 = np.log((v1 * eta1 + 1) / shares[1] ** 2)
     slack = e**2 - s1 * (c1 - c0)
     root = np.sqrt(np.maximum(e**2 + (s1 / s0 - 1) * slack, 0.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # The form with the root in the denominator keeps its digits when S0 and S1 are close.
-        q = slack / (e + root)
     excluded = e > np.sqrt(s0 * c0) + np.sqrt(s1 * c1)
+    # The form with the root in the denominator keeps its digits when S0 and S1 are close.
+    q = np.where(excluded, slack, 0.0) / np.where(excluded, e + root, 1.0)
     u = np.where(excluded, q**2 / s0 - c0, 0.0)
     return np.asarray(np.exp(-np.maximum(u, 0.0) / 2))
 

@@ -107,6 +107,14 @@ def _per_arm(
     return numbers
 
 
+def check_arms(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """Labels as a tuple, if there are at least two and all differ."""
+    labels = tuple(arms)
+    if isinstance(arms, str) or len(labels) < 2 or len(set(labels)) != len(labels):
+        raise ValueError(f"arms is {arms!r}; allowed: at least two different labels")
+    return labels
+
+
 def arm_propensities(
     propensity: float | Sequence[float] | Mapping[Any, float] | None, arms: tuple[Arm, ...]
 ) -> tuple[float, ...] | None:
@@ -184,9 +192,7 @@ def make_design(
     ValueError, TypeError
         Naming the argument, what came and what is allowed.
     """
-    labels = tuple(arms)
-    if len(labels) < 2 or len(set(labels)) != len(labels):
-        raise ValueError(f"arms is {arms!r}; allowed: at least two different labels")
+    labels = check_arms(arms)
     if adaptive:
         raise ValueError(
             "adaptive is True; allowed: False (an assignment that depends on earlier units reveals "

@@ -24,7 +24,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from stats_design.delayed_outcomes.boundary import Floats, check_alpha
 
@@ -181,31 +180,42 @@ def upper_bound(growth: Floats, lambdas: Floats, tail: float) -> Floats:
     return -_root(g, -lambdas, threshold)
 
 
+def _mixture(growth: Floats, lambdas: Floats, r: Floats) -> tuple[Floats, Floats]:
+    """Logarithm of the equal-weight mixture at r, and its slope."""
+    terms = growth - lambdas * r[:, None]
+    top = terms.max(axis=-1)
+    weights = np.exp(terms - top[:, None])
+    total = weights.sum(axis=-1)
+    return np.log(total) + top - math.log(len(lambdas)), -(weights @ lambdas) / total
+
+
 def _evidence(growth_low: Floats, low: Floats, growth_high: Floats, high: Floats) -> Floats:
-    """Height at which the first arm's lower bound meets the second arm's upper bound.
+    """Height at which the first arm's lower bound meets the second arm's upper bound; (T,).
 
-    The first mixture falls in r, the second rises; their crossing is bracketed and bisected.
+    The first mixture falls in r, the second rises; their crossing is found by Newton's method
+    inside a bracket that halves where Newton leaves it.
     """
-    j = math.log(len(low))
-
-    def falling(r: Floats) -> Floats:
-        return np.asarray(logsumexp(growth_low - low * r[..., None], axis=-1) - j)
-
-    def rising(r: Floats) -> Floats:
-        return np.asarray(logsumexp(growth_high - high * r[..., None], axis=-1) - j)
-
-    zero = np.zeros(growth_low.shape[:-1])
     # At height 0 the two bounds are the tightest that any level allows. If they do not cross even
     # there, no level excludes zero.
+    zero = np.zeros(len(growth_low))
     left, right = -_root(growth_high, -high, zero), _root(growth_low, low, zero)
-    excluded = right > left
-    left, right = np.where(excluded, left, 0.0), np.where(excluded, right, 0.0)
-    for _ in range(80):
-        middle = (left + right) / 2
-        above = falling(middle) > rising(middle)
-        left, right = np.where(above, middle, left), np.where(above, right, middle)
-    middle = (left + right) / 2
-    return np.asarray(np.where(excluded, np.minimum(falling(middle), rising(middle)), 0.0))
+    found = np.zeros(len(growth_low))
+    rows = np.flatnonzero(right > left)
+    falling, rising = growth_low[rows], growth_high[rows]
+    left, right = left[rows], right[rows]
+    r = (left + right) / 2
+    for _ in range(100):
+        f, f_slope = _mixture(falling, low, r)
+        g, g_slope = _mixture(rising, high, r)
+        left, right = np.where(f > g, r, left), np.where(f > g, right, r)
+        new = r - (f - g) / (f_slope - g_slope)
+        new = np.where((new > left) & (new < right), new, (left + right) / 2)
+        done = np.all(np.abs(new - r) <= 1e-13 * (1 + np.abs(r)))
+        r = new
+        if done:
+            break
+    found[rows] = np.minimum(_mixture(falling, low, r)[0], _mixture(rising, high, r)[0])
+    return found
 
 
 def exact_p(
@@ -222,7 +232,7 @@ def exact_p(
     Parameters
     ----------
     growth0, growth1
-        Sums of `log_growth`, shape (..., 2J): positive lambdas, then negative ones.
+        Sums of `log_growth`, shape (T, 2J): positive lambdas, then negative ones.
     lambdas0, lambdas1
         The grids of `lambda_grid`, shape (2J,).
     shares
@@ -230,7 +240,7 @@ def exact_p(
 
     Returns
     -------
-    ndarray of float64, shape (...)
+    ndarray of float64, shape (T,)
     """
     half = len(lambdas0) // 2
     # Each arm spends half of its share on each side: log(share / 2) shifts its evidence.

@@ -1,0 +1,227 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from stats_design.delayed_outcomes import (
+    SmallSampleWarning,
+    aggregate_query,
+    confseq_of_aggregate,
+    delayed_confseq,
+    make_design,
+)
+
+duckdb = pytest.importorskip("duckdb")
+LOOKS = np.sort(np.random.default_rng(8).uniform(0, 70, 50))
+
+
+def assert_same(found, expected):
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture
+def stamped(staggered):
+    start = pd.Timestamp("2026-03-01")
+    return staggered.assign(
+        entry_time=start + pd.to_timedelta(staggered.entry_time, unit="D").dt.floor("us"),
+        outcome_time=start
+        + pd.to_timedelta(staggered.outcome_time.replace(np.inf, np.nan), unit="D").dt.ceil("us"),
+    )
+
+
+@pytest.mark.parametrize("method", ["exact", "asymptotic"])
+@pytest.mark.parametrize("own", [False, True])
+def test_relation_equals_memory(staggered, settings, method, own):
+    settings["method"] = method
+    if own:
+        settings = {"method": method, "value_range": (0, 12), "target_clock": 2000.0}
+        staggered = staggered.assign(
+            propensity=np.random.default_rng(0).uniform(0.2, 0.7, len(staggered))
+        )
+    found = delayed_confseq(duckdb.from_df(staggered), LOOKS, **settings)
+    assert_same(found, delayed_confseq(staggered, LOOKS, **settings))
+
+
+def test_parquet_file_folder_and_query(staggered, settings, tmp_path):
+    expected = delayed_confseq(staggered, LOOKS, **settings)
+    for k in range(3):
+        (tmp_path / f"day={k}").mkdir()
+        staggered.iloc[k::3].to_parquet(tmp_path / f"day={k}" / "part.parquet")
+    whole = tmp_path / "it's.parquet"
+    staggered.to_parquet(whole)
+    assert_same(delayed_confseq(str(whole), LOOKS, **settings), expected)
+    whole.unlink()
+    assert_same(delayed_confseq(tmp_path, LOOKS, **settings), expected)
+    with duckdb.connect() as connection:
+        connection.register("log", staggered.rename(columns={"treatment": "w"}))
+        query = "SELECT * RENAME (w AS treatment) FROM log"
+        found = delayed_confseq(query, LOOKS, connection=connection, **settings)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps(stamped, settings, zone):
+    looks = pd.date_range("2026-03-02", periods=40, freq="36h", tz=zone)
+    if zone:
+        stamped = stamped.assign(
+            entry_time=stamped.entry_time.dt.tz_localize(zone),
+            outcome_time=stamped.outcome_time.dt.tz_localize(zone),
+        )
+    found = delayed_confseq(duckdb.from_df(stamped), looks, **settings)
+    assert_same(found, delayed_confseq(stamped, looks, **settings))
+
+
+def test_regular_looks(stamped, settings):
+    found = delayed_confseq(duckdb.from_df(stamped), every="1D", **settings)
+    assert_same(found, delayed_confseq(stamped, every="1D", **settings))
+
+
+def test_an_event_at_a_look_counts_there(settings):
+    units = pd.DataFrame(
+        {
+            "entry_time": [0.0, 0.1],
+            "treatment": [0, 1],
+            "outcome_time": [0.3, 0.7],
+            "outcome_value": 1.0,
+        }
+    )
+    # 0.1 + 0.2 is above 0.3 in binary; the look 0.3 has the event, the look below has not.
+    looks = [0.1, np.nextafter(0.3, 0), 0.3, 0.1 + 0.2, 0.7]
+    found = delayed_confseq(duckdb.from_df(units), looks, **settings)
+    assert found.events_0.tolist() == [0, 0, 1, 1, 1]
+    assert found.n_entered.tolist() == [2, 2, 2, 2, 2]
+    assert_same(found, delayed_confseq(units, looks, **settings))
+
+
+def test_text_labels_with_quotes_and_three_arms():
+    units = pd.DataFrame(
+        {
+            "entry_time": np.zeros(300),
+            "treatment": ["it's", "b", "c"] * 100,
+            "outcome_time": np.arange(300.0),
+            "outcome_value": 1.0,
+            "propensity": 1 / 3,
+        }
+    )
+    kw = {"arms": ("it's", "b", "c"), "value_range": (0, 1), "target_clock": 100.0}
+    found = delayed_confseq(duckdb.from_df(units), [100.0, 299.0], **kw)
+    assert_same(found, delayed_confseq(units, [100.0, 299.0], **kw))
+
+
+def test_the_query_alone_gives_the_aggregate_for_another_engine(staggered, settings):
+    design = make_design(arms=(0, 1), **settings)
+    query = aggregate_query("my_units", LOOKS, design)
+    with duckdb.connect() as connection:
+        connection.register("my_units", staggered)
+        aggregate = connection.sql(query).df()
+    # Other engines return upper-case names, decimals and any order.
+    aggregate = aggregate.sample(frac=1, random_state=0).rename(columns=str.upper)
+    found = confseq_of_aggregate(aggregate, LOOKS, design)
+    assert_same(found, delayed_confseq(staggered, LOOKS, **settings))
+
+
+@pytest.mark.parametrize("dialect", ["spark", "bigquery"])
+@pytest.mark.parametrize("kind", ["numbers", "naive", "aware"])
+def test_the_query_can_be_written_for_warehouses(dialect, kind, settings):
+    sqlglot = pytest.importorskip("sqlglot")
+    times = {
+        "numbers": [1.0, 2.5, 1e9],
+        "naive": pd.date_range("2026-01-01", periods=3),
+        "aware": pd.date_range("2026-01-01", periods=3, tz="Europe/Berlin"),
+    }[kind]
+    settings.pop("propensity")
+    settings = {"value_range": (0, 12), "target_clock": 10.0, "smallest_propensity": 0.1}
+    query = aggregate_query("units", times, make_design(arms=("a", "b"), **settings))
+    (written,) = sqlglot.transpile(
+        query, read="duckdb", write=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE
+    )
+    tree = sqlglot.parse_one(written, read=dialect)
+    names = {f.sql_name() for f in tree.find_all(sqlglot.exp.Func)}
+    # Nothing but what every warehouse has.
+    assert names <= {
+        "CASE", "IF", "SUM", "COUNT", "LN", "EXP", "ABS", "CAST", "TRY_CAST", "AND", "OR",
+        "TIMESTAMP", "STR_TO_TIME",
+    }  # fmt: skip
+
+
+def test_the_written_query_gives_the_same_after_the_round_trip(staggered, settings):
+    sqlglot = pytest.importorskip("sqlglot")
+    design = make_design(arms=(0, 1), **settings)
+    query = aggregate_query("units", LOOKS, design)
+    for dialect in ("spark", "bigquery"):
+        (there,) = sqlglot.transpile(query, read="duckdb", write=dialect)
+        (back,) = sqlglot.transpile(there, read=dialect, write="duckdb")
+        with duckdb.connect() as connection:
+            connection.register("units", staggered)
+            found = confseq_of_aggregate(connection.sql(back).df(), LOOKS, design)
+        assert_same(found, delayed_confseq(staggered, LOOKS, **settings))
+
+
+def test_large_values_do_not_overflow():
+    # lambda y is above 1000 for the largest lambda, where e^x alone is infinite.
+    units = pd.DataFrame(
+        {
+            "entry_time": np.zeros(4),
+            "treatment": [0, 1, 0, 1],
+            "outcome_time": [1.0, 2.0, 3.0, 4.0],
+            "outcome_value": [1e6, 2e6, 1e3, 1.0],
+        }
+    )
+    kw = {"propensity": 0.5, "value_range": (0, 1e7), "target_clock": 1e7}
+    found = delayed_confseq(duckdb.from_df(units), [4.0], **kw)
+    assert np.isfinite(found.lower_1).all()
+    assert_same(found, delayed_confseq(units, [4.0], **kw))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"entry_time": [np.nan, 0.0]}, "1 rows with a missing or infinite entry_time"),
+        ({"treatment": [2, 1]}, "1 rows with a treatment that is no arm"),
+        ({"outcome_time": [-1.0, 2.0]}, "1 rows with an outcome_time before"),
+        ({"outcome_value": [np.nan, 99.0]}, "2 rows with an outcome whose value"),
+        ({"propensity": [0.5, 1.5]}, "propensity"),
+    ],
+)
+def test_rows_that_are_not_allowed_are_counted(change, match):
+    units = pd.DataFrame(
+        {
+            "entry_time": [0.0, 0.0],
+            "treatment": [0, 1],
+            "outcome_time": [1.0, 2.0],
+            "outcome_value": [1.0, 1.0],
+            "propensity": [0.5, 0.5],
+            **change,
+        }
+    )
+    with pytest.raises(ValueError, match=match):
+        delayed_confseq(duckdb.from_df(units), [3.0], value_range=(0, 5), target_clock=1.0)
+
+
+def test_small_samples_are_warned_of(staggered):
+    with pytest.warns(SmallSampleWarning):
+        delayed_confseq(duckdb.from_df(staggered.iloc[:20]), [60.0], propensity=0.5, eta2=1.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "times", "error", "match"),
+    [
+        ("no/such/file.parquet", [1.0], ValueError, "existing Parquet file"),
+        (42, [1.0], TypeError, "DataFrame, a DuckDB relation"),
+        ("SELECT 1 AS entry_time", [1.0], ValueError, "lacks the columns"),
+        (
+            "SELECT 0.0 AS entry_time, 0 AS treatment, 1.0 AS outcome_time, 1 AS outcome_value",
+            None,
+            ValueError,
+            "exactly one of times and every",
+        ),
+        (
+            "SELECT 'x' AS entry_time, 0 AS treatment, 'y' AS outcome_time, 1 AS outcome_value",
+            [1.0],
+            TypeError,
+            "entry_time is VARCHAR",
+        ),
+    ],
+)
+def test_bad_sources(source, times, error, match, settings):
+    with pytest.raises(error, match=match):
+        delayed_confseq(source, times, **settings)
