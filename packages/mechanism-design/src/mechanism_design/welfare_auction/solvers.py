@@ -232,11 +232,21 @@ def _solve_hinge(
         weights = np.zeros(rows.shape[1])
     weights, duals, iterations = _solve_near(rows, caps, weights, duals, max_iter)
     margins = scores(rows, weights)
-    gap = hinge_gap(weights, margins, combine(rows, duals), duals, caps)
-    value = 0.5 * weights @ weights + caps @ np.maximum(1.0 - margins, 0.0)
+    pulled = combine(rows, duals)
+    gap = hinge_gap(weights, margins, pulled, duals, caps)
+    off = _violation(1.0 - margins, duals, caps) / max(1.0, float(np.abs(margins).max()))
+    level = max(float(duals @ row_norms(rows)), 1e-300)
+    off += float(np.linalg.norm(weights - pulled)) / level
     # On the caps exactly, so that rounding never makes an interior user of a full one.
     shares = np.where(duals >= caps, bids, np.clip(duals / scale, 0.0, bids))
-    return Solution(weights, margins, shares, gap, bool(gap <= 1e-14 * value + 1e-24), iterations)
+    return Solution(weights, margins, shares, gap, off <= 1e-10, iterations)
+
+
+def _violation(short: Floats, duals: Floats, caps: Floats) -> float:
+    """How far targets are missed on the side that the duals forbid."""
+    full = duals >= caps
+    wrong = np.where(full, -short, np.where(duals > 0, np.abs(short), short))
+    return float(wrong[caps > 0].max(initial=0.0))
 
 
 def _solve_near(
@@ -251,7 +261,8 @@ def _solve_near(
     left = margins < 1.0
     count = rows.shape[0]
     if count <= _SMALL and duals is None:
-        return solve_box(rows, caps, np.ones(count), weights, np.where(left, caps, 0.0) * 0.5)
+        middle = np.where(left, 0.5 * caps, 0.0)
+        return solve_box(rows, caps, np.ones(count), weights, middle, max_iter=max_iter)
     norms = row_norms(rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(norms > 0, np.abs(margins - 1.0) / norms, np.inf)
@@ -291,38 +302,47 @@ def _solve_near(
         left = margins < 1.0
 
 
+def _exact_level(on: Floats, wanted: Floats, level: Floats) -> Floats:
+    """Solve `on @ on.T @ level = wanted`; of many solutions, the one nearest to `level`."""
+    matrix = on @ on.T
+    if len(on) <= on.shape[1]:
+        try:
+            factor = linalg.cho_factor(matrix)
+        except linalg.LinAlgError:
+            pass
+        else:
+            found = linalg.cho_solve(factor, wanted)
+            return np.asarray(found + linalg.cho_solve(factor, wanted - matrix @ found))
+    for _ in range(2):
+        move = linalg.lstsq(on, wanted - on @ (on.T @ level), cond=1e-12)[0]
+        level = level + linalg.lstsq(on.T, move, cond=1e-12)[0]
+    return level
+
+
 def _polish(
     rows: Rows, caps: Floats, targets: Floats, duals: Floats, fixed: Floats
 ) -> tuple[Floats, Floats, float] | None:
     """Solve for the users on their targets exactly, given who is inside and who is outside.
 
     Returns weights, duals and the largest violation of the optimality conditions, or None where
-    those on their targets are degenerate or leave their bounds.
+    those on their targets leave their bounds.
     """
     between = (duals > 0) & (duals < caps)
     elbow = np.flatnonzero(between)
-    if elbow.size > rows.shape[1]:
+    if elbow.size > max(4 * rows.shape[1], 1_000):
         return None
     full = (duals >= caps) & (caps > 0)
     fresh = np.where(full, caps, 0.0)
     weights = combine(rows, fresh) + fixed
     if elbow.size:
         on = rows[elbow].toarray() if is_sparse(rows) else rows[elbow]
-        matrix = on @ on.T
-        try:
-            factor = linalg.cho_factor(matrix)
-        except linalg.LinAlgError:
-            return None
-        wanted = targets[elbow] - on @ weights
-        level = linalg.cho_solve(factor, wanted)
-        level += linalg.cho_solve(factor, wanted - matrix @ level)
+        level = _exact_level(on, targets[elbow] - on @ weights, duals[elbow])
         if not (np.isfinite(level).all() and (level >= 0).all() and (level <= caps[elbow]).all()):
             return None
         fresh[elbow] = level
         weights = weights + on.T @ level
     short = targets - scores(rows, weights)
-    wrong = np.where(between, np.abs(short), np.where(full, -short, short))
-    return weights, fresh, float(wrong[caps > 0].max(initial=0.0))
+    return weights, fresh, _violation(short, fresh, caps)
 
 
 def solve_box(
@@ -393,7 +413,7 @@ def solve_box(
         change = float(np.abs(updated - duals).max(initial=0.0)) / penalty
         duals = updated
         largest = max(1.0, float(np.abs(margins).max(initial=0.0)))
-        if change <= 1e-13 * largest:
+        if change <= 4e-15 * largest:
             break
         if change < 0.1 * largest:
             polished = _polish(rows, caps, targets, duals, pull)
