@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from stats_design.delayed_outcomes.batch import Units, look_times, read_units
 from stats_design.delayed_outcomes.boundary import Floats, boundary, check_alpha
@@ -21,7 +21,7 @@ from stats_design.delayed_outcomes.timeline import Timeline
 
 def z_width(square_sum: ArrayLike, alpha: float) -> Floats:
     r"""Half-width of a fixed-look interval on the variance bound $\sum y^2/\pi^2$ of both arms."""
-    return np.asarray(norm.isf(check_alpha(alpha) / 2) * np.sqrt(square_sum))
+    return np.asarray(-ndtri(check_alpha(alpha) / 2) * np.sqrt(square_sum))
 
 
 def _effect_and_squares(

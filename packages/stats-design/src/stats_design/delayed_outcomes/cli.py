@@ -137,6 +137,7 @@ def monitor(
         list[str] | None,
         typer.Option(help="Exit with 1 if the last look satisfies it: 'effect_upper < 0'."),
     ] = None,
+    picture: Annotated[bool, typer.Option(help="Draw history.png.")] = True,
     print_json: Annotated[
         bool, typer.Option("--json", help="Print the last look as JSON.")
     ] = False,
@@ -174,7 +175,7 @@ def monitor(
             else:
                 second = logfiles.read_log(outcomes, names, time_format, "outcomes")
         with _errors.status("computing") if sys.stderr.isatty() else _Quiet():
-            report = logfiles.run(first, second, out, given, spacing, rules)
+            report = logfiles.run(first, second, out, given, spacing, rules, picture=picture)
     except (ValueError, TypeError, KeyError, ModuleNotFoundError, OSError) as error:
         _refuse(error.args[0] if isinstance(error, KeyError) else error)
     print(as_json(report.snapshot) if print_json else report.summary)

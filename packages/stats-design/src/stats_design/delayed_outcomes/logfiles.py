@@ -177,18 +177,25 @@ def history_of(monitor: DelayedOutcomeMonitor, every: Any) -> pd.DataFrame:
     return frame
 
 
-def write_report(monitor: DelayedOutcomeMonitor, folder: Path, every: Any) -> tuple[str, bool]:
-    """Write table, summary and picture; return the summary and whether a picture was drawn."""
+def write_report(
+    monitor: DelayedOutcomeMonitor, folder: Path, every: Any
+) -> tuple[str, pd.DataFrame]:
+    """Write the table and the summary; return the summary and the table."""
     history = history_of(monitor, every)
     summary = conclude(monitor.snapshot(), history, monitor.design)
     write_atomically(folder / "history.csv", lambda file: history.to_csv(file, index=False))
     write_text(folder / "summary.txt", summary + "\n")
+    return summary, history
+
+
+def write_picture(history: pd.DataFrame, monitor: DelayedOutcomeMonitor, folder: Path) -> bool:
+    """Write the picture; False without matplotlib."""
     try:
         figure = history_figure(history, monitor.design)
     except ModuleNotFoundError:
-        return summary, False
+        return False
     write_atomically(folder / "history.png", lambda file: figure.savefig(file, dpi=120))
-    return summary, True
+    return True
 
 
 def run(
@@ -198,6 +205,8 @@ def run(
     given: Mapping[str, Any],
     every: Any = None,
     rules: Sequence[Rule] = (),
+    *,
+    picture: bool = True,
 ) -> Report:
     """Take in new rows and renew the files of the folder.
 
@@ -218,9 +227,9 @@ def run(
                 rule.holds(columns)
             new = monitor.update(entries, outcomes, redelivered="skip")
             write_text(folder / "state.json", monitor.to_json())
-            summary, drawn = write_report(monitor, folder, every)
+            summary, history = write_report(monitor, folder, every)
             notes.append(f"{new:,} new records.")
-            if not drawn:
+            if picture and not write_picture(history, monitor, folder):
                 notes.append("No picture was drawn: pip install 'stats-design[plots]'.")
             last = monitor.history(times=[monitor.watermark]) if len(monitor) else columns
             held = [rule for rule in rules if bool(rule.holds(last).any())]

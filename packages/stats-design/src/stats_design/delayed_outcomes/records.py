@@ -113,6 +113,10 @@ def take_in(ledger: Ledger, records: Records, seen: Seen, *, skip: bool) -> int:
             new += 1
             continue
         if row is None:
+            if any(u == unit and a >= 0 for u, a in zip(records.unit, records.arm, strict=True)):
+                raise ValueError(
+                    f"outcome of unit {unit!r} is before its entry; allowed: not before"
+                )
             raise KeyError(f"unit {unit!r} has not entered; allowed: outcomes of entered units")
         if not -math.inf < at < math.inf:
             continue
