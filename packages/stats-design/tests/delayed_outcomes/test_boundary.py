@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import lambertw
 
 from stats_design.delayed_outcomes import (
     _reference,
@@ -32,6 +33,19 @@ def test_boundary_equals_the_formula_written_out(clock, alpha, eta2):
     assert boundary(clock, alpha, eta2) == pytest.approx(
         _reference.boundary(clock, alpha, eta2), rel=1e-12
     )
+
+
+@given(CLOCK, ALPHA, st.floats(1e-3, 1e6))
+def test_boundary_is_the_two_sided_normal_mixture_of_confseq(clock, alpha, rho):
+    # confseq's parametrisation, rho = 1 / eta2: sqrt((v + rho) log((v + rho) / (rho alpha^2))).
+    expected = math.sqrt((clock + rho) * math.log((clock + rho) / (rho * alpha**2)))
+    assert boundary(clock, alpha, 1 / rho) == pytest.approx(expected, rel=1e-9)
+
+
+def test_tuning_is_that_of_confseq():
+    # Its rho for an intrinsic time v is v / (-W_{-1}(-alpha^2 / e) - 1).
+    rho = 250 / (-lambertw(-(0.05**2) / math.e, -1).real - 1)
+    assert 1 / eta2_for(250, 0.05) == pytest.approx(rho, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +95,13 @@ def test_p_value_equals_bisection(effect, clock0, clock1, eta2):
         assert math.log(found) == pytest.approx(math.log(expected), rel=1e-9, abs=1e-9)
     else:
         assert found <= 1e-299
+
+
+def test_both_references_of_the_p_value_agree():
+    for row in ((80, 100, 300, 0.02), (10, 1, 2, 1.0), (0.1, 5, 5, 1.0), (300, 1000, 50, 0.01)):
+        assert _reference.p_value_in_steps(*row) == pytest.approx(
+            _reference.p_value(*row), rel=1e-9, abs=1e-22
+        )
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), ETA2)

@@ -547,7 +547,7 @@ EXPERIMENT = Experiment(
             {"coverage": 5, "martingale": 5, "width": 5, "cdnow": 5, "trials": 1}, 100, 4000, 10
         ),
         "standard": Sizes(
-            {"coverage": 8, "martingale": 8, "width": 8, "cdnow": 8, "trials": 1}, 250, 20_000, 50
+            {"coverage": 8, "martingale": 8, "width": 8, "cdnow": 8, "trials": 1}, 1250, 20_000, 100
         ),
         "full": Sizes(
             {"coverage": 20, "martingale": 20, "width": 20, "cdnow": 20, "trials": 1},
