@@ -40,7 +40,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise ValueError(f"{path} is not a Parquet file that can be read: {error}") from error
     if path.suffix.lower() in _CSV:
         try:
-            return pd.read_csv(path)
+            # Bids must arrive as they were written, to the last digit.
+            return pd.read_csv(path, float_precision="round_trip")
         except (ValueError, EOFError, OSError) as error:
             raise ValueError(f"{path} is not a CSV file that can be read: {error}") from error
     raise ValueError(f"{path.name} ends in {path.suffix!r}; allowed: .csv, .csv.gz, .parquet")

@@ -28,6 +28,9 @@ from .solvers import Solution
 RIGHT, LEFT, ELBOW = 0, 1, 2
 MAX_EVENTS = 5_000
 
+# How many users beside the elbow a walk looks at before it has moved.
+FIRST_LOOK = 32
+
 # How a walk ended.
 FAILED, PRICED, FREE = -1, 1, 0
 
@@ -41,6 +44,7 @@ def walk(
     duals: Floats,
     bids: Floats,
     states: NDArray[np.int64],
+    distances: Floats,
     inverse: Floats,
     elbow_size: int,
     scale: float,
@@ -59,6 +63,9 @@ def walk(
     rows, margins, duals, bids, states
         The users who can change side: (n, d) signed rows and (n,) margins, duals, bids, and sides,
         the elbow first. Working copies that are overwritten.
+    distances
+        (n,) how far the weights must move before each can reach the margin, increasing; 0 on the
+        elbow. Users are looked at only once the walk has come that far.
     inverse
         (n + 1, n + 1) working space; its leading block is the inverse Gram matrix of the elbow.
     elbow_size
@@ -89,6 +96,8 @@ def walk(
     smallest = 1e-13 * scale * np.dot(own, own)
     outcome = FAILED
     events = 0
+    travelled = 0.0
+    active = min(n, size + FIRST_LOOK)
     while events <= max_events:
         if size > 0:
             exchange = np.dot(inverse[:size, :size], np.dot(on[:size], own))
@@ -103,15 +112,6 @@ def walk(
         if speed > smallest and margin <= speed * step:
             step = margin / speed
             kind = PRICED
-        rates = -scale * np.dot(rows, free)
-        if n > 0:
-            turning = toward * rates > smallest
-            coming = np.where(turning, (1.0 - margins) / np.where(turning, rates, 1.0), np.inf)
-            first = int(np.argmin(coming))
-            if coming[first] < step:
-                step = max(coming[first], 0.0)
-                event = first
-                kind = 2
         if size > 0:
             held = duals[elbow[:size]]
             bound = np.where(exchange > 0, bids[elbow[:size]] - held, -held)
@@ -122,7 +122,28 @@ def walk(
                 step = max(leaving[first], 0.0)
                 event = first
                 kind = 3
-        margins += step * rates
+        before, ends_before, before_kind = step, event, kind
+        pace = scale * np.sqrt(np.dot(free, free))
+        while True:
+            step, event, kind = before, ends_before, before_kind
+            rates = -scale * np.dot(rows[:active], free)
+            if active > 0:
+                turning = toward[:active] * rates > smallest
+                gaps = 1.0 - margins[:active]
+                coming = np.where(turning, gaps / np.where(turning, rates, 1.0), np.inf)
+                first = int(np.argmin(coming))
+                if coming[first] < step:
+                    step = max(coming[first], 0.0)
+                    event = first
+                    kind = 2
+            horizon = (travelled + step * pace) * (1.0 + 1e-9) + 1e-12
+            if active == n or distances[active] > horizon:
+                break
+            wider = min(n, 2 * active + FIRST_LOOK)
+            margins[active:wider] += np.dot(rows[active:wider], moved)
+            active = wider
+        travelled += step * pace
+        margins[:active] += step * rates
         margin -= step * speed
         bid -= step
         moved -= (step * scale) * free
@@ -274,6 +295,7 @@ def path_prices(
     ordered = np.concatenate([elbow, near])
     pool = (rows[ordered], base.margins[ordered], duals[ordered], bids[ordered], states[ordered])
     pool[1][: elbow.size] = 1.0
+    ordered_distance = np.concatenate([np.zeros(elbow.size), sorted_distance])
     place = np.full(len(bids), -1)
     place[ordered] = np.arange(len(ordered))
     for position, user in enumerate(candidates):
@@ -301,6 +323,7 @@ def path_prices(
                 1.0 if on_elbow[user] else float(base.margins[user]),
                 float(duals[user]),
                 *(part[keep] for part in pool),
+                ordered_distance[keep],
                 space,
                 size,
                 scale,

@@ -30,6 +30,8 @@ MAX_DENSE_HESSIAN = 20_000
 # `_THINNING`-th row.
 _SMALL = 2_000
 _THINNING = 6
+# Width in margins over which a start rounds the kink of the hinge.
+_WIDTH = 0.1
 
 
 @dataclass(frozen=True)
@@ -222,12 +224,8 @@ def _solve_hinge(
     duals: Floats | None = None
     if start is not None:
         weights, duals = start.weights, np.minimum(scale * start.duals, caps)
-    elif rows.shape[0] > _SMALL and rows.shape[0] > 20 * rows.shape[1]:
-        # A thinned problem of the same shape gives a start close enough to see who is near.
-        sample = slice(None, None, _THINNING)
-        weights = _solve_hinge(
-            rows[sample], bids[sample], _THINNING * scale, None, max_iter
-        ).weights
+    elif rows.shape[0] > _SMALL:
+        weights = _rough_start(rows, caps, max_iter)
     else:
         weights = np.zeros(rows.shape[1])
     weights, duals, iterations = _solve_near(rows, caps, weights, duals, max_iter)
@@ -239,7 +237,30 @@ def _solve_hinge(
     off += float(np.linalg.norm(weights - pulled)) / level
     # On the caps exactly, so that rounding never makes an interior user of a full one.
     shares = np.where(duals >= caps, bids, np.clip(duals / scale, 0.0, bids))
-    return Solution(weights, margins, shares, gap, off <= 1e-10, iterations)
+    value = float(0.5 * weights @ weights + caps @ np.maximum(1.0 - margins, 0.0))
+    converged = off <= 1e-10 or gap <= 1e-14 * value
+    return Solution(weights, margins, shares, gap, converged, iterations)
+
+
+def _rough_start(rows: Rows, caps: Floats, max_iter: int) -> Floats:
+    """Weights close enough to see who is near the margin, from a smoothed hinge.
+
+    Half the cap as a multiplier rounds the kink over a margin's width of `caps / penalty`. Each
+    level starts from a thinned problem of the same shape, so few steps see all rows.
+    """
+    count, dimension = rows.shape
+    weights, width = np.zeros(dimension), 1.0
+    if count > max(_SMALL, 20 * dimension):
+        lifted = _THINNING * caps[::_THINNING]
+        weights, width = _rough_start(rows[::_THINNING], lifted, max_iter), _WIDTH
+    if not caps.any():
+        return weights
+    ones, nothing = np.ones(count), np.zeros(dimension)
+    penalty = float(np.median(caps[caps > 0])) / width
+    weights, *_ = _newton(
+        rows, caps, ones, nothing, weights, 0.5 * caps, penalty, 1e-2 * width, max_iter
+    )
+    return weights
 
 
 def _violation(short: Floats, duals: Floats, caps: Floats) -> float:
@@ -250,7 +271,11 @@ def _violation(short: Floats, duals: Floats, caps: Floats) -> float:
 
 
 def _solve_near(
-    rows: Rows, caps: Floats, weights: Floats, duals: Floats | None, max_iter: int
+    rows: Rows,
+    caps: Floats,
+    weights: Floats,
+    duals: Floats | None,
+    max_iter: int,
 ) -> tuple[Floats, Floats, int]:
     """Solve over the users near the margin, and let in those who turn out to be misplaced.
 
@@ -263,43 +288,37 @@ def _solve_near(
     if count <= _SMALL and duals is None:
         middle = np.where(left, 0.5 * caps, 0.0)
         return solve_box(rows, caps, np.ones(count), weights, middle, max_iter=max_iter)
-    norms = row_norms(rows)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.where(norms > 0, np.abs(margins - 1.0) / norms, np.inf)
-    wanted = min(count, max(_SMALL // 2, count // 10, 4 * rows.shape[1]))
-    near = np.zeros(count, dtype=bool)
-    near[np.argpartition(distance, wanted - 1)[:wanted]] = True
+    norms = np.maximum(row_norms(rows), 1e-300)
+    wanted = max(_SMALL // 2, count // 30, 4 * rows.shape[1])
     if duals is None:
         duals = np.where(left, caps, 0.0)
-        duals[near] *= 0.5
     else:
-        near |= (duals > 0) & (duals < caps)
-        left = duals >= caps
+        wanted = max(wanted, 2 * int(((duals > 0) & (duals < caps)).sum()))
     iterations = 0
     while True:
+        wanted = min(count, wanted)
+        near = np.zeros(count, dtype=bool)
+        near[np.argpartition(np.abs(margins - 1.0) / norms, wanted - 1)[:wanted]] = True
         inside = np.flatnonzero(near)
         outside = np.where(near | ~left, 0.0, caps)
-        part, found, steps = solve_box(
+        weights, found, steps = solve_box(
             rows[inside],
             caps[inside],
-            np.ones(len(inside)),
+            np.ones(wanted),
             weights,
             duals[inside],
             fixed=combine(rows, outside),
             max_iter=max_iter - iterations,
         )
         iterations += steps
-        weights = part
         duals = outside
         duals[inside] = found
         margins = scores(rows, weights)
-        misplaced = ~near & (caps > 0) & np.where(left, margins > 1.0, margins < 1.0)
-        if not misplaced.any() or iterations >= max_iter:
+        wrong = ~near & (caps > 0) & np.where(left, margins > 1.0, margins < 1.0)
+        if not wrong.any() or iterations >= max_iter:
             return weights, duals, max(iterations, 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(norms > 0, np.abs(margins - 1.0) / norms, np.inf)
-        near |= misplaced | (distance <= 2.0 * distance[misplaced].max())
         left = margins < 1.0
+        wanted *= 2
 
 
 def _exact_level(on: Floats, wanted: Floats, level: Floats) -> Floats:
@@ -385,35 +404,20 @@ def solve_box(
     finite = caps[np.isfinite(caps) & (caps > 0)]
     penalty = float(np.median(finite)) if finite.size else 1.0
     iterations = 0
-    level = max(float(np.linalg.norm(pull)), float(np.linalg.norm(weights)), 1e-12)
-    for _ in range(60):
-        # Inner problem: smooth in w once the multipliers are moved by the penalty.
-        margins = scores(rows, weights)
-        shifted = duals + penalty * (targets - margins)
-        clipped = np.clip(shifted, 0.0, caps)
-        while True:
-            pulled = combine(rows, clipped) + pull
-            gradient = weights - pulled
-            level = max(level, float(np.linalg.norm(pulled)))
-            if np.linalg.norm(gradient) <= 1e-13 * level or iterations >= max_iter:
-                break
-            active = np.flatnonzero((shifted > 0) & (shifted < caps))
-            near = rows[active]
-            direction = -_shifted_solve(near, penalty, gradient)
-            along = scores(rows, direction)
-            step = _line_search(weights, direction, pull, shifted, along, penalty, caps)
-            if step == 0.0:
-                break
-            weights = weights + step * direction
-            shifted = shifted - (step * penalty) * along
-            clipped = np.clip(shifted, 0.0, caps)
-            iterations += 1
+    for outer in range(60):
+        # Inner problem: smooth in w once the multipliers are moved by the penalty. Early ones
+        # need not be solved further than the multipliers are right.
+        inner = max(1e-13, 10.0 ** (-2 - 2 * outer))
+        weights, steps = _newton(
+            rows, caps, targets, pull, weights, duals, penalty, inner, max_iter - iterations
+        )
+        iterations += steps
         margins = scores(rows, weights)
         updated = np.clip(duals + penalty * (targets - margins), 0.0, caps)
         change = float(np.abs(updated - duals).max(initial=0.0)) / penalty
         duals = updated
         largest = max(1.0, float(np.abs(margins).max(initial=0.0)))
-        if change <= 4e-15 * largest:
+        if change <= 4e-15 * largest and inner <= 1e-13:
             break
         if change < 0.1 * largest:
             polished = _polish(rows, caps, targets, duals, pull)
@@ -422,9 +426,44 @@ def solve_box(
         if iterations >= max_iter:
             break
         penalty *= 10.0
-        if penalty > 1e12 * max(1.0, level):
+        if penalty > 1e12 * max(1.0, float(np.linalg.norm(weights))):
             break
     return weights, duals, iterations
+
+
+def _newton(
+    rows: Rows,
+    caps: Floats,
+    targets: Floats,
+    pull: Floats,
+    weights: Floats,
+    duals: Floats,
+    penalty: float,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[Floats, int]:
+    """Semismooth Newton on the augmented Lagrangian at fixed multipliers."""
+    shifted = duals + penalty * (targets - scores(rows, weights))
+    clipped = np.clip(shifted, 0.0, caps)
+    level = max(float(np.linalg.norm(pull)), float(np.linalg.norm(weights)), 1e-12)
+    steps = 0
+    while steps < max_steps:
+        pulled = combine(rows, clipped) + pull
+        gradient = weights - pulled
+        level = max(level, float(np.linalg.norm(pulled)))
+        if np.linalg.norm(gradient) <= tolerance * level:
+            break
+        near = rows[np.flatnonzero((shifted > 0) & (shifted < caps))]
+        direction = -_shifted_solve(near, penalty, gradient)
+        along = scores(rows, direction)
+        step = _line_search(weights, direction, pull, shifted, along, penalty, caps)
+        if step == 0.0:
+            break
+        weights = weights + step * direction
+        shifted = shifted - (step * penalty) * along
+        clipped = np.clip(shifted, 0.0, caps)
+        steps += 1
+    return weights, steps
 
 
 def _shifted_solve(near: Rows, penalty: float, gradient: Floats) -> Floats:
@@ -465,16 +504,18 @@ def _line_search(
     first = slope(0.0)
     if not first < 0.0:
         return 0.0
-    if slope(1.0) <= 1e-10 * abs(first):
+    last = slope(1.0)
+    if last <= 1e-10 * abs(first):
         return 1.0
-    low, high, step = 0.0, 1.0, 0.5
-    for _ in range(30):
-        step = 0.5 * (low + high)
+    low, high, at_low, at_high, step = 0.0, 1.0, first, last, 1.0
+    for _ in range(40):
+        step = low + (high - low) * at_low / (at_low - at_high)
         here = slope(step)
-        if abs(here) <= 0.1 * abs(first):
+        if abs(here) <= 0.3 * abs(first):
             break
+        # Halving the value kept at the other end makes false position converge from both sides.
         if here > 0:
-            high = step
+            high, at_high, at_low = step, here, 0.5 * at_low
         else:
-            low = step
+            low, at_low, at_high = step, here, 0.5 * at_high
     return step
