@@ -87,7 +87,6 @@ def test_ten_daily_parts_equal_one_run(run, tmp_path, growing):
     assert summaries[0] == summaries[1]
 
 
-@pytest.mark.slow
 def test_cdnow_in_ten_daily_parts_equals_one_run(tmp_path):
     from stats_design.delayed_outcomes.datasets import cdnow_customers, cdnow_purchases
 
@@ -147,7 +146,8 @@ def test_a_write_that_fails_leaves_the_old_state(run, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_files.Path, "replace", interrupted)
-    call("monitor", e, o, "--out", out, *OPTIONS)
+    found = call("monitor", e, o, "--out", out, *OPTIONS)
+    assert found.exit_code == 130
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
@@ -197,6 +197,20 @@ def test_the_shortest_call_counts_events(tmp_path):
     assert "expected_events 3" in found.output
 
 
+def test_offsets_that_change_with_daylight_saving(tmp_path):
+    (tmp_path / "e.csv").write_text(
+        "unit,time,arm\n1,2026-03-28T12:00:00+01:00,0\n2,2026-03-30T12:00:00+02:00,1\n"
+    )
+    (tmp_path / "o.csv").write_text("unit,time\n2,2026-03-30T10:00:00Z\n")
+    found = call(
+        "monitor", tmp_path / "e.csv", tmp_path / "o.csv", "--propensity", 0.5, "--out",
+        tmp_path / "out", "--json",
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    # 12:00+02:00 is 10:00 UTC: the outcome is not before the entry.
+    assert json.loads(found.stdout)["events"] == {"0": 0, "1": 1}
+
+
 @pytest.mark.parametrize(
     ("entries", "outcomes", "options", "match"),
     [
@@ -205,6 +219,8 @@ def test_the_shortest_call_counts_events(tmp_path):
         ("unit,time,arm\n1,soon,control\n", "unit,time\n", [], "cannot be read as ISO8601"),
         ("unit,time,arm\n1,19970101,control\n", "unit,time\n", ["--time-format", "%d.%m.%Y"],
          "cannot be read as %d.%m.%Y"),
+        ("unit,time,arm\n1,2026-01-01T00:00Z,control\n2,2026-01-02,control\n", "unit,time\n", [],
+         "with and without an offset"),
         ("unit,time,arm\n1,0,placebo\n", "unit,time\n", [], "arm is 'placebo'"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n2,1\n", [], "unit 2 has not entered"),
         ("unit,time,arm\n1,2,control\n", "unit,time\n1,1\n", [], "before its entry"),

@@ -32,7 +32,6 @@ from stats_design.delayed_outcomes.intervals import (
 from stats_design.delayed_outcomes.timeline import Timeline, regular_times
 
 COLUMNS = ("entry_time", "treatment", "outcome_time", "outcome_value")
-_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,9 @@ def sums_at(units: Units, times: Floats, design: Design) -> Sums:
     if len(grids[0]):
         for a, lambdas in enumerate(grids):
             mine = np.flatnonzero(arm == a)
-            for start in range(0, len(mine), _BLOCK):
-                block = mine[start : start + _BLOCK]
-                terms = log_growth(y[block], pi[block], lambdas)
-                for j in range(len(lambdas)):
-                    growth[a, :, j] += np.bincount(look[block], terms[:, j], minlength=looks)
+            for j in range(len(lambdas)):
+                terms = log_growth(y[mine], pi[mine], lambdas[j : j + 1])[:, 0]
+                growth[a, :, j] = np.bincount(look[mine], terms, minlength=looks)
         np.cumsum(growth, axis=1, out=growth)
     return Sums(entered, totals(None), totals(y / pi), totals((1 - pi) * (y / pi) ** 2), growth)
 

@@ -146,7 +146,7 @@ def monitor(
 
     Rows that are in already are passed over: give the whole growing log, or only its new part. A
     run that was killed is started again with the same files. Exit status: 0; 1 if a --fail-when
-    rule holds; 2 for wrong use or bad input, with the folder left as it was.
+    rule holds; 2 for wrong use or bad input, with the folder left as it was; 130 if interrupted.
     """
     try:
         rules = [Rule.parse(text) for text in fail_when or []]
@@ -178,6 +178,9 @@ def monitor(
             report = logfiles.run(first, second, out, given, spacing, rules, picture=picture)
     except (ValueError, TypeError, KeyError, ModuleNotFoundError, OSError) as error:
         _refuse(error.args[0] if isinstance(error, KeyError) else error)
+    except KeyboardInterrupt:
+        _errors.print("Interrupted: nothing is lost, run it again with the same files.")
+        raise typer.Exit(130) from None
     print(as_json(report.snapshot) if print_json else report.summary)
     for note in report.notes:
         _errors.print(note)

@@ -30,6 +30,7 @@ from stats_design.delayed_outcomes.boundary import Floats, check_alpha
 # Factors around the single best lambda, evenly spaced on the log scale.
 _SPREAD = 2.0 ** np.linspace(-1.5, 3.0, 9)
 _WITHIN = 0.9
+_PRECISION = 1e-13
 
 
 def lambda_limits(
@@ -141,7 +142,8 @@ def _root(growth: Floats, lambdas: Floats, threshold: Floats) -> Floats:
         total = weights.sum(axis=-1)
         step = (np.log(total) + top[..., 0] - target) * total / (weights @ lambdas)
         r = r + step
-        if np.all(np.abs(step) <= 1e-14 * (1 + np.abs(r))):
+        # Steps are positive until rounding; 1 / lambda is the scale of r when it is near 0.
+        if np.all(step <= _PRECISION * (np.abs(r) + 1 / lambdas.max())):
             break
     return np.asarray(r)
 
@@ -210,7 +212,7 @@ def _evidence(growth_low: Floats, low: Floats, growth_high: Floats, high: Floats
         left, right = np.where(f > g, r, left), np.where(f > g, right, r)
         new = r - (f - g) / (f_slope - g_slope)
         new = np.where((new > left) & (new < right), new, (left + right) / 2)
-        done = np.all(np.abs(new - r) <= 1e-13 * (1 + np.abs(r)))
+        done = np.all(np.abs(new - r) <= _PRECISION * (np.abs(r) + 1 / low.max()))
         r = new
         if done:
             break

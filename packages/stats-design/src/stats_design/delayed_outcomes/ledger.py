@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +31,7 @@ class DuplicateOutcomeError(ValueError):
 class Ledger:
     """Units and their events by row, with the sums that a snapshot needs kept up to date.
 
-    Lists by row: `entry`, `arm`, `chance` (probability of the unit's own arm), `event` (infinity:
+    Columns by row: `entry`, `arm`, `chance` (probability of the unit's own arm), `event` (infinity:
     not yet) and `value`. Sums by arm: `events`, `estimate`, `clock`, `growth`.
     """
 
@@ -42,11 +43,11 @@ class Ledger:
         self.span = math.nan
         self.now = -math.inf
         self.row: dict[str | int, int] = {}
-        self.entry: list[float] = []
-        self.arm: list[int] = []
-        self.chance: list[float] = []
-        self.event: list[float] = []
-        self.value: list[float] = []
+        self.entry = array("d")
+        self.arm = array("q")
+        self.chance = array("d")
+        self.event = array("d")
+        self.value = array("d")
         self.revised: list[tuple[float, float]] = []
         # Units with an outcome in a window that has not closed, as (closing time, row).
         self.open: list[tuple[float, int]] = []

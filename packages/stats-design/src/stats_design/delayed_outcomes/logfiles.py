@@ -23,6 +23,7 @@ from stats_design.delayed_outcomes.rules import Rule
 from stats_design.delayed_outcomes.snapshot import Snapshot
 
 _MOST_ROWS = 2000
+_OFFSET = r"[T ]\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,13 @@ def parse_times(column: pd.Series[Any], time_format: str | None, name: str) -> p
         return column
     else:
         layout = time_format
+    text = text.astype(str)
+    # Offsets may change with daylight saving; in UTC they name the same instants.
+    offset = text.str.contains(_OFFSET) if layout == "ISO8601" else pd.Series([False])
+    if offset.any() and not offset.all():
+        raise ValueError(f"{name} mixes times with and without an offset; allowed: one kind")
     try:
-        parsed = pd.to_datetime(text.astype(str), format=layout)
+        parsed = pd.to_datetime(text, format=layout, utc=bool(offset.all()))
     except ValueError as error:
         reason = str(error).split(". You might want")[0]
         raise ValueError(f"{name} cannot be read as {layout}: {reason}") from None

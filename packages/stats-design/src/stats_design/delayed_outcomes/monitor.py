@@ -23,7 +23,7 @@ from stats_design.delayed_outcomes.ledger import (
 from stats_design.delayed_outcomes.records import Seen, read_records, take_in, timeline_of
 from stats_design.delayed_outcomes.rules import Rule
 from stats_design.delayed_outcomes.snapshot import Snapshot, snapshot_of
-from stats_design.delayed_outcomes.timeline import Timeline
+from stats_design.delayed_outcomes.timeline import NUMBER, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -235,10 +235,14 @@ alpha_split, smallest_propensity, adaptive
         row = ledger.row.get(unit)
         if row is None:
             raise KeyError(f"unit {unit!r} has not entered; allowed: outcomes of entered units")
-        at = self._time(time, "time")
+        timeline = ledger.timeline
+        if type(time) is float and timeline is not None and timeline.kind == NUMBER:
+            at = time
+        else:
+            at = self._time(time, "time")
         if -math.inf < at < math.inf:
             ledger.outcome(unit, row, at, value)
-            if ledger.recurrent == "sum_window":
+            if self._window is not None:
                 self._seen.setdefault(row, []).append((at, float(value)))
 
     def update(

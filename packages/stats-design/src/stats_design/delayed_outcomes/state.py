@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -31,11 +32,11 @@ def dump(ledger: Ledger, settings: Mapping[str, Any], window: Any, seen: Seen) -
         "timeline": asdict(ledger.timeline) if ledger.timeline else None,
         "now": ledger.now if math.isfinite(ledger.now) else None,
         "unit": list(ledger.row),
-        "entry": ledger.entry,
-        "arm": ledger.arm,
-        "chance": ledger.chance,
+        "entry": ledger.entry.tolist(),
+        "arm": ledger.arm.tolist(),
+        "chance": ledger.chance.tolist(),
         "event": [t if t < math.inf else None for t in ledger.event],
-        "value": ledger.value,
+        "value": ledger.value.tolist(),
         "events": ledger.events,
         "estimate": ledger.estimate,
         "clock": ledger.clock,
@@ -68,9 +69,9 @@ def load(text: str) -> tuple[Ledger, dict[str, Any], Any, Seen]:
     ledger.row = {unit: row for row, unit in enumerate(state["unit"])}
     if {len(state[c]) for c in _COLUMNS} != {len(ledger.row)}:
         raise ValueError("the state has columns of different lengths; allowed: what to_json wrote")
-    ledger.entry, ledger.arm, ledger.chance = state["entry"], state["arm"], state["chance"]
-    ledger.event = [math.inf if t is None else t for t in state["event"]]
-    ledger.value = state["value"]
+    ledger.entry, ledger.arm = array("d", state["entry"]), array("q", state["arm"])
+    ledger.chance, ledger.value = array("d", state["chance"]), array("d", state["value"])
+    ledger.event = array("d", [math.inf if t is None else t for t in state["event"]])
     ledger.events, ledger.estimate = state["events"], state["estimate"]
     ledger.clock = state["clock"]
     ledger.growth = np.array(state["growth"], dtype=np.float64).reshape(ledger.growth.shape)
