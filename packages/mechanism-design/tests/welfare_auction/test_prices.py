@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -11,7 +15,12 @@ from mechanism_design.welfare_auction import AccuracyAuction, _reference
 from mechanism_design.welfare_auction.constrained import constrained_prices
 from mechanism_design.welfare_auction.losses import LOSSES, loss_value
 from mechanism_design.welfare_auction.path import compiled_walk, path_prices
-from mechanism_design.welfare_auction.pricing import Problem, bisected_price, critical_bids
+from mechanism_design.welfare_auction.pricing import (
+    COMPILE_FROM,
+    Problem,
+    bisected_price,
+    critical_bids,
+)
 from mechanism_design.welfare_auction.screening import pivotal_candidates, stability_band
 from mechanism_design.welfare_auction.solvers import row_norms
 
@@ -268,3 +277,29 @@ def test_norms_count_the_constant_feature():
     auction = AccuracyAuction(lam=0.5).fit([[3.0, 4.0], [-3.0, -4.0]], [1, -1], [1.0, 1.0])
     # C = 1/2 and ||x||^2 = 26: room 13 > 1, where the hinge is flat and the band its root.
     assert auction.stability_band_[0] == pytest.approx(np.sqrt(13))
+
+
+@needs_numba
+def test_prices_are_the_same_where_numba_is_missing():
+    # More candidates than COMPILE_FROM, once in a process that cannot import numba.
+    code = """
+import json, sys
+if sys.argv[1] == "without":
+    sys.modules["numba"] = None
+from mechanism_design.welfare_auction import AccuracyAuction, make_gaussian_users
+X, y, values = make_gaussian_users(1500, d=6, values="gamma", seed=3)
+auction = AccuracyAuction(lam=0.01).fit(X, y, values)
+used = sys.modules.get("numba") is not None
+print(json.dumps([int((auction.price_route_ == "path").sum()), used, auction.payments_.tolist()]))
+"""
+    found = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", code, which], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for which in ("with", "without")
+    ]
+    assert found[0][0] == found[1][0] >= COMPILE_FROM
+    assert [found[0][1], found[1][1]] == [True, False]
+    np.testing.assert_allclose(found[0][2], found[1][2], rtol=1e-9, atol=1e-12)

@@ -39,7 +39,10 @@ Features = Annotated[
     str | None, typer.Option(help="Feature columns, comma-separated; all the others if absent.")
 ]
 Drop = Annotated[str, typer.Option(help="Columns to leave out, comma-separated.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Do not standardise numeric features.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Do not standardise numeric features (slow if they are large)."),
+]
 LossName = Annotated[str, typer.Option(help="hinge, logistic or squared_hinge.")]
 Lam = Annotated[float, typer.Option(help="Regularisation; choose it without looking at bids.")]
 
