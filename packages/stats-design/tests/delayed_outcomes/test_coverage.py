@@ -48,6 +48,7 @@ def test_one_assignment_equals_the_public_function():
         values = potential[f"value_{w}"][np.isfinite(potential[f"time_{w}"])]
         low[w], high[w] = 0.0, float(values.max())
     misses = {"union": 0, "exact_0": 0, "exact_1": 0}
+    widths = []
     _, times = arms_of(potential)
     truth = totals(potential, times)
     for row in assigned:
@@ -55,6 +56,7 @@ def test_one_assignment_equals_the_public_function():
         with pytest.warns(UserWarning, match="below 100"):
             frame = delayed_confseq(units, times, target_clock=target)
         effect = truth[1] - truth[0]
+        widths.append(frame.effect_upper.iloc[-1] - frame.effect_lower.iloc[-1])
         misses["union"] += np.any((frame.effect_lower > effect) | (frame.effect_upper < effect))
         for w in (0, 1):
             kept = units.assign(outcome_value=units.outcome_value.where(units.treatment == w, 0.0))
@@ -63,6 +65,7 @@ def test_one_assignment_equals_the_public_function():
                 (exact[f"lower_{w}"] > truth[w]) | (exact[f"upper_{w}"] < truth[w])
             )
     assert dict(zip(table.method, table.misses, strict=True)) == misses
+    assert table.width[0] == pytest.approx(np.mean(widths))
 
 
 def test_unknown_method_and_no_repetitions():

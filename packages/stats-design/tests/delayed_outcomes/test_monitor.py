@@ -55,6 +55,30 @@ def test_streaming_equals_batch_at_random_times(staggered, logs, settings, metho
         assert found == pytest.approx([getattr(row, c) for c in NUMBERS], rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("method", ["exact", "asymptotic"])
+def test_streaming_equals_batch_with_propensities_by_unit(staggered, logs, method):
+    entries, outcomes = logs
+    propensity = np.random.default_rng(6).uniform(0.2, 0.7, len(entries))
+    kw = {"method": method, "value_range": (0, 12), "target_clock": (900.0, 2500.0)}
+    expected = delayed_confseq(
+        staggered.assign(propensity=propensity), [60.0], smallest_propensity=(0.3, 0.2), **kw
+    ).iloc[0]
+    monitor = DelayedOutcomeMonitor((0, 1), smallest_propensity=(0.3, 0.2), **kw)
+    monitor.update(entries.assign(propensity=propensity), outcomes)
+    now = monitor.snapshot(60.0)
+    found = [now.effect, now.effect_lower, now.effect_upper, now.p_value]
+    columns = ["effect", "effect_lower", "effect_upper", "p_value"]
+    assert found == pytest.approx([expected[c] for c in columns], rel=1e-9)
+    # The clock as the definition has it: (1 - p) y^2 / p^2 with the probability of the own arm.
+    happened = np.isfinite(staggered.outcome_time.to_numpy())
+    treated = staggered.treatment.to_numpy() == 1
+    for w, mine, p in ((0, ~treated, 1 - propensity), (1, treated, propensity)):
+        rows = mine & happened
+        y = staggered.outcome_value.to_numpy()[rows]
+        clock = np.sum((1 - p[rows]) * y**2 / p[rows] ** 2)
+        assert monitor._ledger.clock[w] == pytest.approx(clock, rel=1e-9)
+
+
 def test_history_equals_batch(staggered, logs, settings):
     monitor = DelayedOutcomeMonitor((0, 1), **settings)
     monitor.update(*logs)

@@ -138,7 +138,7 @@ def test_the_query_can_be_written_for_warehouses(dialect, kind, settings):
     names = {f.sql_name() for f in tree.find_all(sqlglot.exp.Func)}
     # Nothing but what every warehouse has.
     assert names <= {
-        "CASE", "IF", "SUM", "COUNT", "LN", "EXP", "ABS", "CAST", "TRY_CAST", "AND", "OR",
+        "CASE", "IF", "NULLIF", "SUM", "COUNT", "LN", "EXP", "ABS", "CAST", "TRY_CAST", "AND", "OR",
         "TIMESTAMP", "STR_TO_TIME",
     }  # fmt: skip
 
@@ -195,6 +195,24 @@ def test_rows_that_are_not_allowed_are_counted(change, match):
     )
     with pytest.raises(ValueError, match=match):
         delayed_confseq(duckdb.from_df(units), [3.0], value_range=(0, 5), target_clock=1.0)
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-inf"])
+def test_entry_times_that_are_no_numbers(time, settings):
+    query = (
+        f"SELECT '{time}'::DOUBLE AS entry_time, 0 AS treatment, NULL::DOUBLE AS outcome_time, "
+        "1.0 AS outcome_value"
+    )
+    with pytest.raises(ValueError, match="1 rows with a missing or infinite entry_time"):
+        delayed_confseq(query, [1.0], **settings)
+
+
+def test_infinite_outcome_times_mean_not_yet(settings):
+    query = (
+        "SELECT 0.0 AS entry_time, 0 AS treatment, 'inf'::DOUBLE AS outcome_time, "
+        "'nan'::DOUBLE AS outcome_value"
+    )
+    assert delayed_confseq(query, [1.0], **settings).events_0.tolist() == [0]
 
 
 def test_small_samples_are_warned_of(staggered):
