@@ -287,7 +287,7 @@ import json, sys
 if sys.argv[1] == "without":
     sys.modules["numba"] = None
 from mechanism_design.welfare_auction import AccuracyAuction, make_gaussian_users
-X, y, values = make_gaussian_users(1500, d=6, values="gamma", seed=3)
+X, y, values = make_gaussian_users(1500, d=12, values="gamma", seed=3)
 auction = AccuracyAuction(lam=0.01).fit(X, y, values)
 used = sys.modules.get("numba") is not None
 print(json.dumps([int((auction.price_route_ == "path").sum()), used, auction.payments_.tolist()]))

@@ -41,7 +41,7 @@ Features = Annotated[
 Drop = Annotated[str, typer.Option(help="Columns to leave out, comma-separated.")]
 Raw = Annotated[
     bool,
-    typer.Option("--raw", help="Do not standardise numeric features (slow if they are large)."),
+    typer.Option("--raw", help="Do not standardise numbers (slow if large)."),
 ]
 LossName = Annotated[str, typer.Option(help="hinge, logistic or squared_hinge.")]
 Lam = Annotated[float, typer.Option(help="Regularisation; choose it without looking at bids.")]
@@ -152,7 +152,8 @@ def fit(
     _out.print(lines, soft_wrap=True)
     if payments == "one_shot":
         _out.print(
-            "one_shot: these payments are one random draw, and bids were resampled for training."
+            "one_shot: these payments are one random draw, and bids were resampled for training.",
+            soft_wrap=True,
         )
 
 
