@@ -4,7 +4,9 @@ from importlib import import_module
 
 import typer
 
-PAPERS: dict[str, str] = {}
+PAPERS = {
+    "constraint-layers": "Make scores obey linear rules.",
+}
 
 app = typer.Typer(
     help="Layers, probes and design algorithms from ICML 2026, for your own model.",

@@ -1,0 +1,209 @@
+r"""Newton's method on the dual of a projection, for a batch at once.
+
+Minimises :math:`F(\lambda)` of `links` over :math:`\lambda_k \in \mathbb R` for equality rows and
+:math:`\lambda_k \le 0` for inequality rows. Works for any real W; the steps are
+
+.. math:: \lambda \leftarrow \lambda - t\,(W D W^\top + \varepsilon I)^{-1}(Wx - b),
+          \qquad D = \mathrm{diag}(\varphi'(z)),
+
+restricted to the rows that are not held at 0, with Armijo's rule for t sample by sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .links import Link
+
+_MAX_PAIRS = 1 << 22
+_HALVINGS = 60
+# Keeps redundant rows from stopping the factorisation of a matrix with unit diagonal.
+RIDGE = 1e-12
+# Curvature assumed where there is none: the line search shortens a step that is too long.
+_FLAT = 1e-4
+_BAND = 0.1
+_DAMPING = 1e-3
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Dual values with what is known of them, for a batch of size B.
+
+    `multipliers` is (B, m), `x` is (B, n), `residual` and `converged` are (B,).
+    """
+
+    multipliers: Tensor
+    x: Tensor
+    residual: Tensor
+    converged: Tensor
+    iterations: int
+
+
+def merge(base: Solution, chosen: Tensor, other: Solution) -> Solution:
+    """`base` with the samples in `chosen` replaced by those of `other`, in order."""
+    merged = {}
+    for name in ("multipliers", "x", "residual", "converged"):
+        merged[name] = getattr(base, name).clone()
+        merged[name][chosen] = getattr(other, name)
+    return Solution(**merged, iterations=base.iterations + other.iterations)
+
+
+def shifted(z0: Tensor, W: Tensor, multipliers: Tensor) -> Tensor:
+    """z = z0 + W^T lambda, for W of shape (m, n) or (B, m, n)."""
+    if W.ndim == 2:
+        return z0 + multipliers @ W
+    return z0 + torch.einsum("bm,bmn->bn", multipliers, W)
+
+
+def row_values(x: Tensor, W: Tensor) -> Tensor:
+    """W x, for W of shape (m, n) or (B, m, n)."""
+    if W.ndim == 2:
+        return x @ W.mT
+    return torch.einsum("bmn,bn->bm", W, x)
+
+
+def normal_matrix(W: Tensor, slope: Tensor, pairs: Tensor | None) -> Tensor:
+    """W diag(slope) W^T, shape (B, m, m); `pairs` is W's row products if they are at hand."""
+    if pairs is not None:
+        m = W.shape[0]
+        return (slope @ pairs).view(-1, m, m)
+    return (W * slope[:, None, :]) @ W.mT
+
+
+def row_products(W: Tensor) -> Tensor | None:
+    """(n, m * m) products of all pairs of rows, so that a normal matrix is one GEMM; None if
+    large."""
+    if W.ndim != 2 or W.shape[1] * W.shape[0] ** 2 > _MAX_PAIRS:
+        return None
+    return torch.einsum("jn,kn->njk", W, W).reshape(W.shape[1], -1)
+
+
+def solve_rows(H: Tensor, right: Tensor, free: Tensor, damping: Tensor | float = RIDGE) -> Tensor:
+    """Solve H mu = right on the rows in `free`, 0 elsewhere; H is (B, m, m), semidefinite.
+
+    Rows are scaled to a unit diagonal first, so that one small ridge serves every problem;
+    redundant rows get a solution of nearly least norm. A row that sees no free variable gets a
+    long gradient step.
+    """
+    mask = free.to(H.dtype)
+    diagonal = H.diagonal(dim1=-2, dim2=-1)
+    seen = free & (diagonal > 0)
+    scale = torch.where(seen, diagonal, 1.0).rsqrt() * mask
+    H = H * scale[:, :, None] * scale[:, None, :]
+    lifted = torch.where(seen, damping, torch.where(free, _FLAT, 1.0))
+    factor, _ = torch.linalg.cholesky_ex(H + torch.diag_embed(lifted))
+    return torch.cholesky_solve((right * scale)[:, :, None], factor)[:, :, 0] * scale
+
+
+def free_rows(multipliers: Tensor, gradient: Tensor, near: Tensor, equalities: int) -> Tensor:
+    """Rows that Newton's step may move: all but inequalities `near` 0 and on their way to it."""
+    free = torch.ones_like(gradient, dtype=torch.bool)
+    inner = multipliers[:, equalities:]
+    free[:, equalities:] = ~((inner >= -near[:, None]) & (gradient[:, equalities:] < 0))
+    return free
+
+
+def residual_of(multipliers: Tensor, gradient: Tensor, equalities: int) -> Tensor:
+    """Largest violation of the optimality conditions: of a rule, or of complementarity."""
+    inner = multipliers[:, equalities:]
+    natural = inner - (inner - gradient[:, equalities:]).clamp(max=0)
+    parts = torch.cat([gradient[:, :equalities], natural], dim=1)
+    return parts.abs().amax(1) if parts.shape[1] else parts.new_zeros(len(parts))
+
+
+def newton(
+    z0: Tensor,
+    W: Tensor,
+    b: Tensor,
+    link: Link,
+    start: Tensor,
+    equalities: int,
+    tol: Tensor,
+    max_iter: int,
+    pairs: Tensor | None = None,
+) -> Solution:
+    """Minimise the dual from `start`.
+
+    Parameters
+    ----------
+    z0
+        (B, n).
+    W
+        (m, n) or (B, m, n), the first `equalities` rows equalities.
+    b
+        (B, m).
+    start
+        (B, m).
+    tol
+        (B,); samples whose residual is at most this are done and no longer computed.
+    """
+    multipliers = start.clone()
+    multipliers[:, equalities:] = multipliers[:, equalities:].clamp(max=0)
+    residual = z0.new_full((len(z0),), torch.inf)
+    if W.shape[-2] == 0:
+        residual.zero_()
+    todo = torch.arange(len(z0), device=z0.device)
+    iterations = 0
+    for iterations in range(max_iter + 1):
+        lam, right = multipliers[todo], b[todo]
+        w = W if W.ndim == 2 else W[todo]
+        z = shifted(z0[todo], w, lam)
+        x = link.value(z)
+        gradient = row_values(x, w) - right
+        residual[todo] = residual_of(lam, gradient, equalities)
+        open_ = ~(residual[todo] <= tol[todo])
+        if iterations == max_iter or not bool(open_.any()):
+            break
+        if not bool(open_.all()):
+            todo, lam, right, z, x = todo[open_], lam[open_], right[open_], z[open_], x[open_]
+            gradient = gradient[open_]
+            w = W if W.ndim == 2 else W[todo]
+        # Both fade with the residual, so that the last steps are Newton's own: Bertsekas' band of
+        # rows that count as held, without which steps zigzag along a sign, and a damping, without
+        # which they run off where more rows bind than variables are free.
+        near = residual[todo].clamp(max=_BAND)
+        free = free_rows(lam, gradient, near, equalities)
+        H = normal_matrix(w, link.slope(z, x), pairs)
+        damping = RIDGE + _DAMPING * residual[todo].clamp(max=1)[:, None]
+        step = torch.where(free, -solve_rows(H, gradient, free, damping), -lam)
+        moved = _line_search(z0[todo], w, right, link, lam, z, x, gradient, step, equalities)
+        multipliers[todo] = moved
+    x = link.value(shifted(z0, W, multipliers))
+    return Solution(multipliers, x, residual, residual <= tol, iterations)
+
+
+def _line_search(
+    z0: Tensor,
+    W: Tensor,
+    b: Tensor,
+    link: Link,
+    lam: Tensor,
+    z: Tensor,
+    x: Tensor,
+    gradient: Tensor,
+    step: Tensor,
+    equalities: int,
+) -> Tensor:
+    """The longest halved step, projected on the signs, that lowers F enough; sample by sample."""
+    length = torch.ones_like(lam[:, :1])
+    before = link.potential(z)
+    best = lam.clone()
+    pending = torch.ones(len(lam), dtype=torch.bool, device=lam.device)
+    noise = 16 * torch.finfo(lam.dtype).eps
+    for _ in range(_HALVINGS):
+        trial = lam + length * step
+        trial[:, equalities:] = trial[:, equalities:].clamp(max=0)
+        change = trial - lam
+        # Differences first, sums after: near the optimum F itself has no digits left to compare.
+        rise = (link.potential(shifted(z0, W, trial)) - before).sum(1) - (b * change).sum(1)
+        scale = x.abs().sum(1) + (b * change).abs().sum(1)
+        good = rise <= 1e-4 * (gradient * change).sum(1) + noise * scale
+        best = torch.where((pending & good)[:, None], trial, best)
+        pending = pending & ~good
+        if not bool(pending.any()):
+            break
+        length = torch.where(pending[:, None], 0.5 * length, length)
+    return best

@@ -1,0 +1,93 @@
+r"""How a dual value turns into a decision: the three links, each the derivative of a potential.
+
+The layers minimise a divergence under :math:`Wx = b`, whose optimum is
+:math:`x_i = \varphi_i(z_i)` at :math:`z = z_0 + W^\top\lambda`. With :math:`\Phi_i' = \varphi_i`
+the dual is :math:`F(\lambda) = \sum_i \Phi_i(z_i) - \langle b, \lambda\rangle`, convex, with
+gradient
+:math:`Wx - b` and Hessian :math:`W\,\mathrm{diag}(\varphi'(z))\,W^\top`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Entropic:
+    r"""Kullback-Leibler: :math:`e^z`, and :math:`u\,\sigma(z)` where there is an upper bound u.
+
+    The second is the Fermi-Dirac entropy :math:`x\log x + (u-x)\log(u-x)`.
+
+    Parameters
+    ----------
+    upper
+        (n,) with infinities, or None if no variable has an upper bound.
+    """
+
+    def __init__(self, upper: Tensor | None) -> None:
+        self.upper: Tensor | None = None
+        # None also where every variable has a bound, which saves the choice in the inner loop.
+        self.capped: Tensor | None = None
+        if upper is not None and bool(torch.isfinite(upper).any()):
+            capped = torch.isfinite(upper)
+            self.capped = None if bool(capped.all()) else capped
+            self.upper = torch.where(capped, upper, 1.0)
+
+    def value(self, z: Tensor) -> Tensor:
+        if self.upper is None:
+            return z.exp()
+        return self._choose(self.upper * torch.sigmoid(z), z)
+
+    def slope(self, z: Tensor, x: Tensor) -> Tensor:
+        if self.upper is None:
+            return x
+        s = torch.sigmoid(z)
+        return self._choose(self.upper * s * (1 - s), z)
+
+    def potential(self, z: Tensor) -> Tensor:
+        if self.upper is None:
+            return z.exp()
+        return self._choose(self.upper * torch.nn.functional.softplus(z), z)
+
+    def of(self, variables: Tensor) -> Entropic:
+        """The link of some of the variables."""
+        if self.upper is None:
+            return self
+        upper = self.upper[variables]
+        if self.capped is not None:
+            upper = torch.where(self.capped[variables], upper, torch.inf)
+        return Entropic(upper)
+
+    def _choose(self, bounded: Tensor, z: Tensor) -> Tensor:
+        if self.capped is None:
+            return bounded
+        return torch.where(self.capped, bounded, torch.where(self.capped, 0.0, z).exp())
+
+
+@dataclass(frozen=True)
+class Clipped:
+    r"""Euclidean: :math:`\min(\max(z, l), u)`.
+
+    Parameters
+    ----------
+    lower, upper
+        (n,) with infinities.
+    """
+
+    lower: Tensor
+    upper: Tensor
+
+    def value(self, z: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(z, self.lower), self.upper)
+
+    def slope(self, z: Tensor, x: Tensor) -> Tensor:
+        return ((z > self.lower) & (z < self.upper)).to(z.dtype)
+
+    def potential(self, z: Tensor) -> Tensor:
+        x = self.value(z)
+        return x * (z - 0.5 * x)
+
+
+Link = Entropic | Clipped
