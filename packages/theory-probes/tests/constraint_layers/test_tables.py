@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner, Result
 
 from theory_probes.constraint_layers import constrained_weights, read_mps, read_rules
@@ -89,7 +88,7 @@ def test_the_command_writes_allocations_and_a_report(
     parquet = tmp_path / "scores.parquet"
     pd.read_csv(scores).drop(columns="day").to_parquet(parquet)
     again = run("project", parquet, "--rules", rules, "--out", tmp_path / "second")
-    assert again.returncode == 0, again.stderr
+    assert again.exit_code == 0, again.stderr
 
 
 @pytest.mark.parametrize(

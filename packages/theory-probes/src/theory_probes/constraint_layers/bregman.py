@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .dual import Solution, residual_of, row_values, shifted
@@ -38,17 +40,17 @@ class Group:
 
 def group_rows(W: Tensor, upper: Tensor | None) -> list[Group]:
     """Colour the rows of W (m, n) greedily so that no two of a colour share a variable."""
-    support = (W != 0).cpu()
-    taken: list[Tensor] = []
+    support = (W != 0).cpu().numpy()
+    taken: list[NDArray[np.bool_]] = []
     colours: list[list[int]] = []
-    for k in range(W.shape[0]):
+    for k, row in enumerate(support):
         for used, members in zip(taken, colours, strict=True):
-            if not bool((used & support[k]).any()):
-                used |= support[k]
+            if not (used & row).any():
+                used |= row
                 members.append(k)
                 break
         else:
-            taken.append(support[k].clone())
+            taken.append(row.copy())
             colours.append([k])
     groups = []
     for members in colours:

@@ -140,43 +140,41 @@ def newton(
     tol
         (B,); samples whose residual is at most this are done and no longer computed.
     """
-    multipliers = start.clone()
-    multipliers[:, equalities:] = multipliers[:, equalities:].clamp(max=0)
-    residual = z0.new_full((len(z0),), torch.inf)
-    if W.shape[-2] == 0:
-        residual.zero_()
+    lam, limit = start.clone(), tol
+    lam[:, equalities:] = lam[:, equalities:].clamp(max=0)
+    z = shifted(z0, W, lam)
+    multipliers, residual = lam.clone(), z0.new_zeros(len(z0))
+    # Samples leave the working arrays as they are done; `todo` says who is left.
     todo = torch.arange(len(z0), device=z0.device)
-    iterations = 0
-    for iterations in range(max_iter + 1):
-        lam, right = multipliers[todo], b[todo]
-        w = W if W.ndim == 2 else W[todo]
-        z = shifted(z0[todo], w, lam)
+    w, iterations = W, 0
+    while len(todo) and W.shape[-2]:
         x = link.value(z)
-        gradient = row_values(x, w) - right
-        residual[todo] = residual_of(lam, gradient, equalities)
-        open_ = ~(residual[todo] <= tol[todo])
-        if iterations == max_iter or not bool(open_.any()):
-            break
-        if not bool(open_.all()):
-            todo, lam, right, z, x = todo[open_], lam[open_], right[open_], z[open_], x[open_]
-            gradient = gradient[open_]
-            w = W if W.ndim == 2 else W[todo]
+        gradient = row_values(x, w) - b
+        left = residual_of(lam, gradient, equalities)
+        open_ = ~(left <= tol)
+        last = iterations == max_iter or not bool(open_.any())
+        if last or not bool(open_.all()):
+            out = torch.ones_like(open_) if last else ~open_
+            multipliers[todo[out]], residual[todo[out]] = lam[out], left[out]
+            if last:
+                break
+            todo, lam, z, x, b = todo[open_], lam[open_], z[open_], x[open_], b[open_]
+            gradient, left, tol = gradient[open_], left[open_], tol[open_]
+            w = W if W.ndim == 2 else w[open_]
         # Both fade with the residual, so that the last steps are Newton's own: Bertsekas' band of
         # rows that count as held, without which steps zigzag along a sign, and a damping, without
         # which they run off where more rows bind than variables are free.
-        near = residual[todo].clamp(max=_BAND)
-        free = free_rows(lam, gradient, near, equalities)
+        free = free_rows(lam, gradient, left.clamp(max=_BAND), equalities)
         H = normal_matrix(w, link.slope(z, x), pairs)
-        damping = RIDGE + _DAMPING * residual[todo].clamp(max=1)[:, None]
+        damping = RIDGE + _DAMPING * left.clamp(max=1)[:, None]
         step = torch.where(free, -solve_rows(H, gradient, free, damping), -lam)
-        moved = _line_search(z0[todo], w, right, link, lam, z, x, gradient, step, equalities)
-        multipliers[todo] = moved
+        lam, z = _line_search(w, b, link, lam, z, x, gradient, step, equalities)
+        iterations += 1
     x = link.value(shifted(z0, W, multipliers))
-    return Solution(multipliers, x, residual, residual <= tol, iterations)
+    return Solution(multipliers, x, residual, ~residual.isnan() & (residual <= limit), iterations)
 
 
 def _line_search(
-    z0: Tensor,
     W: Tensor,
     b: Tensor,
     link: Link,
@@ -186,24 +184,31 @@ def _line_search(
     gradient: Tensor,
     step: Tensor,
     equalities: int,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """The longest halved step, projected on the signs, that lowers F enough; sample by sample."""
-    length = torch.ones_like(lam[:, :1])
     before = link.potential(z)
-    best = lam.clone()
-    pending = torch.ones(len(lam), dtype=torch.bool, device=lam.device)
+    best, best_z, pending = lam, z, None
+    length: Tensor | float = 1.0
     noise = 16 * torch.finfo(lam.dtype).eps
     for _ in range(_HALVINGS):
         trial = lam + length * step
-        trial[:, equalities:] = trial[:, equalities:].clamp(max=0)
+        if equalities < trial.shape[1]:
+            trial[:, equalities:] = trial[:, equalities:].clamp(max=0)
         change = trial - lam
+        trial_z = shifted(z, W, change)
         # Differences first, sums after: near the optimum F itself has no digits left to compare.
-        rise = (link.potential(shifted(z0, W, trial)) - before).sum(1) - (b * change).sum(1)
-        scale = x.abs().sum(1) + (b * change).abs().sum(1)
+        moved = b * change
+        rise = (link.potential(trial_z) - before).sum(1) - moved.sum(1)
+        scale = x.abs().sum(1) + moved.abs().sum(1)
         good = rise <= 1e-4 * (gradient * change).sum(1) + noise * scale
-        best = torch.where((pending & good)[:, None], trial, best)
+        if pending is None:
+            if bool(good.all()):
+                return trial, trial_z
+            pending = torch.ones_like(good)
+        accepted = (pending & good)[:, None]
+        best, best_z = torch.where(accepted, trial, best), torch.where(accepted, trial_z, best_z)
         pending = pending & ~good
         if not bool(pending.any()):
             break
-        length = torch.where(pending[:, None], 0.5 * length, length)
-    return best
+        length = 0.5 * length
+    return best, best_z

@@ -21,7 +21,7 @@ from .links import Entropic
 
 # Beyond this |z0| the temperature is annealed; what is left open is annealed from the second.
 _SAFE, _GENTLE = 50.0, 4.0
-_WARM_UP = 10
+_WARM_UP = 3
 _STAGE_TOL = 1e-4
 
 
