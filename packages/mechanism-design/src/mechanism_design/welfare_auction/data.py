@@ -110,7 +110,13 @@ def values_from_hours(hours: Floats) -> Floats:
 
 
 def values_from_labels(y: np.ndarray[tuple[int], np.dtype[np.bool_]], positive: float) -> Floats:
-    """Values that depend on the label: `positive` for the positive class, 1 for the other."""
+    """Values that depend on the label: `positive` for the positive class, 1 for the other.
+
+    Examples
+    --------
+    >>> values_from_labels(np.array([True, False]), positive=12.0)
+    array([12.,  1.])
+    """
     if not positive > 0:
         raise ValueError(f"positive is {positive!r}; allowed: a positive number")
     return np.where(y, float(positive), 1.0)
@@ -158,6 +164,12 @@ def load_adult(
     ------
     FileNotFoundError
         If the files are missing; the message says how to get them.
+
+    Examples
+    --------
+    >>> users = load_adult(values="label", positive=4.0)
+    >>> users.X.shape[0], sorted(set(users.values.tolist()))
+    (45222, [1.0, 4.0])
     """
     if values not in ("hours", "label"):
         raise ValueError(f"values is {values!r}; allowed: 'hours' or 'label'")
@@ -230,6 +242,10 @@ def load_acs_income(
     Notes
     -----
     Rows are kept with `AGEP > 16`, `PINCP > 100`, `WKHP > 0` and `PWGTP >= 1`.
+
+    Examples
+    --------
+    >>> users = load_acs_income("psam_p34.csv")  # doctest: +SKIP
     """
     if values not in ("hours", "label"):
         raise ValueError(f"values is {values!r}; allowed: 'hours' or 'label'")

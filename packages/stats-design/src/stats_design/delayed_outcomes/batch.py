@@ -194,6 +194,15 @@ def target_clock_from_pilot(
     -------
     dict
         From arm to the clock to give as `target_clock`.
+
+    Examples
+    --------
+    >>> from stats_design.delayed_outcomes import assign, simulate_dataset
+    >>> pilot = assign(simulate_dataset("staggered", 300, seed=0), seed=1)
+    >>> once = target_clock_from_pilot(pilot, expected_entries=300)
+    >>> twice = target_clock_from_pilot(pilot, expected_entries=600)
+    >>> round(twice[1] / once[1], 6)
+    2.0
     """
     labels = check_arms(arms)
     units, _ = read_units(pilot, labels, arm_propensities(propensity, labels))

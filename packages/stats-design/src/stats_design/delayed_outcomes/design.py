@@ -191,6 +191,14 @@ def make_design(
     ------
     ValueError, TypeError
         Naming the argument, what came and what is allowed.
+
+    Examples
+    --------
+    >>> design = make_design(
+    ...     arms=("a", "b", "c"), propensity=(0.5, 0.3, 0.2), value_range=(0, 1), target_clock=100.0
+    ... )
+    >>> design.arms
+    ('a', 'b', 'c')
     """
     labels = check_arms(arms)
     if adaptive:

@@ -209,6 +209,18 @@ def confseq_of_aggregate(aggregate: pd.DataFrame, times: Any, design: Design) ->
     ------
     ValueError
         If the table of units had rows that are not allowed, with their numbers.
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> from stats_design.delayed_outcomes import assign, make_design, simulate_dataset
+    >>> units = assign(simulate_dataset("staggered", 200, seed=0), seed=1)
+    >>> design = make_design(
+    ...     arms=(0, 1), propensity=0.5, method="asymptotic", target_clock=300.0
+    ... )
+    >>> rows = duckdb.sql(aggregate_query("units", [10.0, 40.0], design)).df()
+    >>> confseq_of_aggregate(rows, [10.0, 40.0], design)["time"].tolist()
+    [10.0, 40.0]
     """
     timeline = Timeline.of(times if np.ndim(times) else [times], "times")
     looks = look_times(timeline, times, None, np.empty(0), np.empty(0))

@@ -114,6 +114,12 @@ def assign(
     -------
     pandas.DataFrame
         Units as `delayed_confseq` takes them.
+
+    Examples
+    --------
+    >>> units = assign(simulate_dataset("staggered", 100, seed=0), seed=1)
+    >>> sorted(units["treatment"].unique().tolist())
+    [0, 1]
     """
     check_potential(potential)
     if (seed is None) == (assigned is None):

@@ -215,6 +215,24 @@ def forward_cross_fit(
     -------
     pandas.DataFrame
         One column of predictions an arm, named by its label, in the rows' order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> units = pd.DataFrame({"due_time": np.arange(200.0), "visits": rng.normal(size=200)})
+    >>> units["treatment"] = rng.integers(0, 2, 200)
+    >>> units["outcome_value"] = 3.0 * units["visits"]
+
+    >>> class Slope:
+    ...     def __init__(self, X, y):
+    ...         self.slope = float((X["visits"] * y).sum() / (X["visits"] ** 2).sum())
+    ...     def predict(self, X):
+    ...         return self.slope * X["visits"]
+
+    >>> predicted = forward_cross_fit(units, ["visits"], Slope)
+    >>> bool(np.allclose(predicted[1].iloc[100:], 3.0 * units["visits"].iloc[100:]))
+    True
     """
     missing = [
         c for c in ("due_time", "treatment", "outcome_value", *features) if c not in units.columns
