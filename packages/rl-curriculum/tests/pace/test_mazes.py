@@ -146,6 +146,10 @@ def test_the_share_of_solvable_mazes() -> None:
         ("Labyrinth", 96, 113),
         ("LabyrinthFlipped", 96, 113),
         ("StandardMaze", 40, 54),
+        ("SixteenRooms2", 22, 28),
+        ("Labyrinth2", 96, 113),
+        ("StandardMaze2", 56, 73),
+        ("StandardMaze3", 39, 54),
     ],
 )
 def test_the_prefabs_have_their_published_distances(name, cells, actions) -> None:

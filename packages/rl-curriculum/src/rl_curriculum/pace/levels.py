@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Levels: TypeAlias = Any
-Index: TypeAlias = "NDArray[np.intp] | Sequence[int]"
+Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def count(levels: Levels) -> int:
@@ -36,15 +36,15 @@ def count(levels: Levels) -> int:
     return lengths.pop()
 
 
-def leaves(levels: Levels, prefix: str = "") -> dict[str, NDArray[Any]]:
+def leaves(levels: Levels, prefix: str = "") -> Arrays:
     """The arrays of a batch by their path, such as `{"walls": ..., "goal.x": ...}`."""
     if isinstance(levels, np.ndarray):
         if levels.ndim == 0:
             raise TypeError("levels is an array without axes; allowed: a leading axis of levels")
         return {prefix or ".": levels}
-    if isinstance(levels, list):
-        return {prefix or ".": np.array([json.dumps(level) for level in levels], dtype=np.str_)}
-    found: dict[str, NDArray[Any]] = {}
+    if isinstance(levels, list) and not prefix:
+        return {".": np.array([json.dumps(level) for level in levels], dtype=np.str_)}
+    found: Arrays = {}
     for name, part in _parts(levels).items():
         found |= leaves(part, f"{prefix}.{name}" if prefix else name)
     if not found:
@@ -52,50 +52,40 @@ def leaves(levels: Levels, prefix: str = "") -> dict[str, NDArray[Any]]:
     return found
 
 
-def rebuild(like: Levels, arrays: dict[str, NDArray[Any]], prefix: str = "") -> Levels:
+def rebuild(like: Levels, arrays: Arrays, prefix: str = "") -> Levels:
     """The batch whose `leaves` are `arrays`, of the same kind as `like`."""
     if isinstance(like, np.ndarray):
-        return np.array(arrays[prefix or "."])
+        return arrays[prefix or "."]
     if isinstance(like, list):
-        return [_hashable(json.loads(str(text))) for text in arrays[prefix or "."]]
-    return _join(
-        like,
-        {
-            name: rebuild(part, arrays, f"{prefix}.{name}" if prefix else name)
-            for name, part in _parts(like).items()
-        },
-    )
+        return [_hashable(json.loads(str(text))) for text in arrays["."]]
+    parts = {
+        name: rebuild(part, arrays, f"{prefix}.{name}" if prefix else name)
+        for name, part in _parts(like).items()
+    }
+    if isinstance(like, dict):
+        return parts
+    if isinstance(like, tuple):
+        return tuple(parts.values())
+    return dataclasses.replace(like, **parts)
 
 
-def take(levels: Levels, index: Index) -> Levels:
+def take(levels: Levels, index: NDArray[np.integer[Any]] | Sequence[int]) -> Levels:
     """The levels at `index`, copied."""
-    if isinstance(levels, np.ndarray):
-        return levels[np.asarray(index, dtype=np.intp)]
     if isinstance(levels, list):
-        return [levels[i] for i in index]
-    return _join(levels, {name: take(part, index) for name, part in _parts(levels).items()})
+        return [levels[int(i)] for i in index]
+    at = np.asarray(index, dtype=np.intp)
+    return rebuild(levels, {path: leaf[at] for path, leaf in leaves(levels).items()})
 
 
-def put(store: Levels, index: int, levels: Levels, source: int) -> None:
-    """Write level `source` of `levels` into place `index` of `store`."""
-    if isinstance(store, np.ndarray | list):
-        store[index] = levels[source]
-        return
-    theirs = _parts(levels)
-    for name, part in _parts(store).items():
-        put(part, index, theirs[name], source)
+def concatenate(batches: Sequence[Levels]) -> Levels:
+    """Several batches as one."""
+    if isinstance(batches[0], list):
+        return [level for batch in batches for level in batch]
+    parts = [leaves(batch) for batch in batches]
+    return rebuild(batches[0], {p: np.concatenate([part[p] for part in parts]) for p in parts[0]})
 
 
-def room(levels: Levels, capacity: int) -> Levels:
-    """An empty store for `capacity` levels like these."""
-    if isinstance(levels, np.ndarray):
-        return np.zeros((capacity, *levels.shape[1:]), dtype=levels.dtype)
-    if isinstance(levels, list):
-        return [None] * capacity
-    return _join(levels, {name: room(part, capacity) for name, part in _parts(levels).items()})
-
-
-def keys(levels: Levels) -> list[object]:
+def keys(levels: Levels) -> list[Any]:
     """A hashable value for each level, equal for identical levels only."""
     if isinstance(levels, list):
         for level in levels:
@@ -105,27 +95,50 @@ def keys(levels: Levels) -> list[object]:
     return [tuple(part[i].tobytes() for part in parts) for i in range(count(levels))]
 
 
-def check_like(store: Levels, levels: Levels) -> None:
-    """Refuse a batch that does not fit into a store.
+class Store:
+    """Room for a fixed number of levels like the first ones."""
 
-    Raises
-    ------
-    ValueError
-        If its kind, its shapes or its types differ.
-    """
-    if isinstance(store, list) != isinstance(levels, list):
-        raise ValueError("levels differ in kind from those stored: a list against arrays")
-    if isinstance(store, list):
-        return
-    ours, theirs = leaves(store), leaves(levels)
-    if set(ours) != set(theirs):
-        raise ValueError(f"levels have the parts {sorted(theirs)}; allowed: {sorted(ours)}")
-    for name, leaf in ours.items():
-        if leaf.shape[1:] != theirs[name].shape[1:]:
+    def __init__(self, like: Levels, capacity: int) -> None:
+        self._like = take(like, [0])
+        self._list: list[Any] | None = [None] * capacity if isinstance(like, list) else None
+        self._arrays: Arrays = {}
+        if self._list is None:
+            self._arrays = {
+                path: np.zeros((capacity, *leaf.shape[1:]), dtype=leaf.dtype)
+                for path, leaf in leaves(like).items()
+            }
+
+    def check(self, levels: Levels) -> None:
+        """Refuse a batch of another kind or of other shapes."""
+        if isinstance(levels, list) != (self._list is not None):
+            raise ValueError("levels differ in kind from those stored: a list against arrays")
+        if self._list is not None:
+            return
+        theirs = leaves(levels)
+        if set(self._arrays) != set(theirs):
             raise ValueError(
-                f"levels have {name} of shape {theirs[name].shape[1:]} each; "
-                f"allowed: {leaf.shape[1:]}, as those stored"
+                f"levels have the parts {sorted(theirs)}; allowed: {sorted(self._arrays)}"
             )
+        for path, store in self._arrays.items():
+            if store.shape[1:] != theirs[path].shape[1:]:
+                raise ValueError(
+                    f"levels have {path} of shape {theirs[path].shape[1:]} each; "
+                    f"allowed: {store.shape[1:]}, as those stored"
+                )
+
+    def put(self, place: int, levels: Levels, source: int) -> None:
+        """Write level `source` of a batch into a place."""
+        if self._list is not None:
+            self._list[place] = levels[source]
+            return
+        for path, leaf in leaves(levels).items():
+            self._arrays[path][place] = leaf[source]
+
+    def take(self, places: NDArray[np.integer[Any]]) -> Levels:
+        """The levels at these places, copied."""
+        if self._list is not None:
+            return [self._list[int(i)] for i in places]
+        return rebuild(self._like, {path: store[places] for path, store in self._arrays.items()})
 
 
 def _parts(levels: Levels) -> dict[str, Any]:
@@ -139,14 +152,6 @@ def _parts(levels: Levels) -> dict[str, Any]:
         f"levels is a {type(levels).__name__}; allowed: numpy arrays with a leading axis, a dict, "
         "tuple or dataclass of them, or a list of hashable values"
     )
-
-
-def _join(like: Levels, parts: dict[str, Any]) -> Levels:
-    if isinstance(like, dict):
-        return parts
-    if isinstance(like, tuple):
-        return tuple(parts.values())
-    return dataclasses.replace(like, **parts)
 
 
 def _hashable(value: Any) -> Any:

@@ -23,6 +23,26 @@ _STANDARD_MAZE = (
     "....#..#...../.##...##.####/..#.#..#...#./#.#.##.###.#./#.#..#...#.../#.##.###.###./"
     "...#..G#.#..."
 )
+_SIXTEEN_ROOMS_2 = (
+    "...#.....#.../.>....#..#.../...#..#..#.../####.##.###.#/...#..#....../......#..#.../"
+    "#.#####.#####/...#..#..#.../...#........./##.##.##.####/...#..#..#.../......#....G./"
+    "...#..#..#..."
+)
+_LABYRINTH_2 = (
+    ">#.........../.#.#########./.#.#.......#./.#.#.#####.#./.#.#.#...#.#./...#.#.#.#.#./"
+    "####.#G#.#.#./...#.###.#.#./.#.#.....#.#./.#.#######.#./.#.........#./.###########./"
+    "............."
+)
+_STANDARD_MAZE_2 = (
+    "...#.#....#../.#.#.####...#/.#........#../.########.###/...#..#.#.#.G/##.#.##.#.#../"
+    ">#.#....#.##./.#.##.###..#./.#..#..###.#./.##.##.#.#.#./.#...#.#.#.#./.#.#.#.#.#.#./"
+    "...#...#....."
+)
+_STANDARD_MAZE_3 = (
+    "...>#.#....../.####.#.####./.#....#.#..../...####.#.#.#/##.#....#.#../...#.##.#.##./"
+    ".#.#.#..#..#G/.#.#.#.###.##/.#...#.#.#.../.###.#.#.###./.#...#.#...#./.#.###.#.#.#./"
+    ".#...#...#..."
+)
 
 
 def _mirrored(grid: str) -> str:
@@ -31,12 +51,19 @@ def _mirrored(grid: str) -> str:
 
 
 PREFABS: dict[str, MazeLevels] = {
-    "SixteenRooms": MazeLevels.from_text([_SIXTEEN_ROOMS]),
-    "Labyrinth": MazeLevels.from_text([_LABYRINTH]),
-    "LabyrinthFlipped": MazeLevels.from_text([_mirrored(_LABYRINTH)]),
-    "StandardMaze": MazeLevels.from_text([_STANDARD_MAZE]),
+    name: MazeLevels.from_text([grid])
+    for name, grid in {
+        "SixteenRooms": _SIXTEEN_ROOMS,
+        "SixteenRooms2": _SIXTEEN_ROOMS_2,
+        "Labyrinth": _LABYRINTH,
+        "LabyrinthFlipped": _mirrored(_LABYRINTH),
+        "Labyrinth2": _LABYRINTH_2,
+        "StandardMaze": _STANDARD_MAZE,
+        "StandardMaze2": _STANDARD_MAZE_2,
+        "StandardMaze3": _STANDARD_MAZE_3,
+    }.items()
 }
-"""Mazes of 13 x 13 cells by name, one level each."""
+"""The eight mazes of 13 x 13 cells, one level each: facts of the published benchmark."""
 
 
 def perfect_mazes(n: int, size: int = 13, *, seed: int | np.random.Generator = 0) -> MazeLevels:

@@ -127,7 +127,7 @@ class LevelSampler:
         self._size = 0
         self._clock = 0
         self._inserted = 0
-        self._store: Levels | None = None
+        self._store: batches.Store | None = None
         self._keys: list[Any] = []
         self._place: dict[Any, int] = {}
 
@@ -137,7 +137,7 @@ class LevelSampler:
     @property
     def levels(self) -> Levels:
         """The levels in the buffer, copied; None if there are none."""
-        return None if self._store is None else batches.take(self._store, np.arange(self._size))
+        return None if self._store is None else self._store.take(np.arange(self._size))
 
     @property
     def scores(self) -> Floats:
@@ -224,7 +224,7 @@ class LevelSampler:
         levels
             Copies of the levels.
         """
-        if not self._size:
+        if self._store is None or not self._size:
             raise ValueError("the buffer is empty; insert levels first")
         if n < 1:
             raise ValueError(f"n is {n!r}; allowed: at least 1")
@@ -240,7 +240,7 @@ class LevelSampler:
             ids[k] = np.searchsorted(below, where, side="right")
             self._clock += 1
             self._stamps[ids[k]] = self._clock
-        return ids, batches.take(self._store, ids)
+        return ids, self._store.take(ids)
 
     def insert(
         self, levels: Levels, scores: ArrayLike, extras: Mapping[str, ArrayLike] | None = None
@@ -265,11 +265,14 @@ class LevelSampler:
             The place of each level, -1 for the refused; shape (N,).
         """
         given, more = self._checked(batches.count(levels), scores, extras)
+        if not len(given):
+            return np.zeros(0, dtype=np.int64)
         if self._store is None:
-            self._store = batches.room(levels, self.capacity)
-        batches.check_like(self._store, levels)
+            self._store = batches.Store(levels, self.capacity)
+        self._store.check(levels)
         ids = np.full(len(given), -1, dtype=np.int64)
-        for k, key in enumerate(self._keys_of(levels)):
+        keys = self._keys_of(levels)
+        for k, key in enumerate(keys):
             score = given[k]
             if not np.isfinite(score):
                 continue
@@ -290,7 +293,6 @@ class LevelSampler:
                 self._fill(place, levels, k, key, score, more)
             ids[k] = place
         # A later level of the same batch may have taken the place of an earlier one.
-        keys = self._keys_of(levels)
         for k, place in enumerate(ids):
             if place >= 0 and self._keys[place] != keys[k]:
                 ids[k] = -1
@@ -299,7 +301,8 @@ class LevelSampler:
     def _fill(
         self, place: int, levels: Levels, k: int, key: Any, score: float, more: dict[str, Floats]
     ) -> None:
-        batches.put(self._store, place, levels, k)
+        assert self._store is not None
+        self._store.put(place, levels, k)
         self._keys[place] = key
         self._place[key] = place
         self._uids[place] = self._inserted
@@ -398,8 +401,8 @@ class LevelSampler:
         self.rng.bit_generator.state = state["rng"]
         self._store, self._keys, self._place = None, [], {}
         if size:
-            self._store = batches.room(state["levels"], self.capacity)
+            self._store = batches.Store(state["levels"], self.capacity)
             for place in range(size):
-                batches.put(self._store, place, state["levels"], place)
+                self._store.put(place, state["levels"], place)
             self._keys = list(self._keys_of(state["levels"]))
             self._place = {key: place for place, key in enumerate(self._keys)}
