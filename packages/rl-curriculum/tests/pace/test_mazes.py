@@ -169,7 +169,9 @@ def test_a_quickest_way_can_be_driven() -> None:
             for cell, direction in reached:
                 for action in range(3):
                     one = MazeLevels(
-                        levels.walls[i : i + 1], np.array([cell]), np.array([direction]),
+                        levels.walls[i : i + 1],
+                        np.array([cell]),
+                        np.array([direction]),
                         levels.goal[i : i + 1],
                     )
                     env = MazeVecEnv(1, 9, (4, 4), levels=one)

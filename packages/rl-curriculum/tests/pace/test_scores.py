@@ -36,7 +36,11 @@ class Linear(nn.Module):
 
     def evaluate(self, obs, actions, hidden=None, starts=None):
         logs = torch.log_softmax(self.actor_head(obs), -1)
-        return logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1), 0 * logs[..., 0], 0 * logs[..., 0]
+        return (
+            logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1),
+            0 * logs[..., 0],
+            0 * logs[..., 0],
+        )
 
 
 def batch_of(actions, obs=None, **more) -> Rollout:
@@ -83,7 +87,10 @@ def test_few_samples_add_their_variance_to_the_score(p: float, n: int, mean: flo
     # library on a part of the draws, and by hand on all.
     hand = ((actions - p) * np.where(actions == 1, 1 - p, -p)).mean(0) ** 2
     few = pace_scores(
-        Bandit(p), batch.take(np.arange(500)), advantage_norm="none", advantages=actions[:, :500] - p
+        Bandit(p),
+        batch.take(np.arange(500)),
+        advantage_norm="none",
+        advantages=actions[:, :500] - p,
     )
     np.testing.assert_allclose(few, hand[:500], rtol=1e-9, atol=1e-15)
     assert hand.mean() == pytest.approx(mean, abs=3e-4)
@@ -121,9 +128,7 @@ def test_the_split_estimate_is_the_inner_product_of_the_halves() -> None:
     batch, advantages = worked_example()
     advantages = advantages * np.array([[2.0], [1.0], [1.0], [1.0]])
     # Halves: mean logit gradients -+(2-1)/2/2 = 0.25 and -+(-1+2)/2/2 = 0.25, so 2 * 26 * 0.0625.
-    got = pace_scores(
-        Linear(), batch, advantages=advantages, advantage_norm="none", debias="split"
-    )
+    got = pace_scores(Linear(), batch, advantages=advantages, advantage_norm="none", debias="split")
     assert got[0] == pytest.approx(2 * 26 * 0.25 * 0.25)
 
 
@@ -173,9 +178,7 @@ def test_all_ways_equal_a_loop_of_autograd(random_rollout, dtype, rtol, norm, me
     batch = random_rollout(dtype=dtype)
     policy = MLPPolicy(5, 3, (16, 8), seed=1).to(dtype)
     nn.init.normal_(policy.actor_head.weight, generator=torch.Generator().manual_seed(0))
-    wanted = score_by_autograd(
-        policy, batch.obs, batch.actions, normalised(batch.advantages, norm)
-    )
+    wanted = score_by_autograd(policy, batch.obs, batch.actions, normalised(batch.advantages, norm))
     got = pace_scores(policy, batch, advantage_norm=norm, method=method)
     np.testing.assert_allclose(got, wanted, rtol=rtol)
 
@@ -226,6 +229,34 @@ def test_other_networks_are_mapped_or_looped_over(random_rollout) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-9)
     with pytest.raises(ValueError, match="dense layers alone"):
         pace_scores(policy, batch, method="hooks")
+
+
+class Tied(nn.Module):
+    """One parameter in two layers, and one layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        nn.init.normal_(self.first.weight, generator=torch.Generator().manual_seed(0))
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(5, 3)
+        self.alias = self.head
+
+    def evaluate(self, obs, actions, hidden=None, starts=None):
+        logs = torch.log_softmax(self.alias(torch.tanh(self.second(self.first(obs)))), -1)
+        logp = logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return logp, 0 * logp, 0 * logp
+
+
+def test_shared_parameters_are_one(random_rollout) -> None:
+    batch = random_rollout()
+    policy = Tied().double()
+    wanted = score_by_autograd(policy, batch.obs, batch.actions, batch.advantages)
+    for method in ("auto", "vmap", "loop", "auto"):
+        got = pace_scores(policy, batch, advantage_norm="none", method=method)
+        np.testing.assert_allclose(got, wanted, rtol=1e-9)
+    again = score_by_autograd(policy, batch.obs, batch.actions, batch.advantages)
+    np.testing.assert_array_equal(again, wanted)
 
 
 class LevelMajor(nn.Module):

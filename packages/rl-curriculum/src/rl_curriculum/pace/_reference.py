@@ -18,9 +18,7 @@ def gae_by_sums(
     """Advantages of one level as the discounted sums of the later errors of its episode."""
     T = len(rewards)
     following = [*values[1:], last]
-    delta = [
-        rewards[t] + (0.0 if done[t] else gamma * following[t]) - values[t] for t in range(T)
-    ]
+    delta = [rewards[t] + (0.0 if done[t] else gamma * following[t]) - values[t] for t in range(T)]
     advantages = np.zeros(T)
     for t in range(T):
         for k in range(t, T):
@@ -60,9 +58,7 @@ def replay_weights(
     n = len(scores)
     by_rank = []
     for i in range(n):
-        above = sum(
-            scores[j] > scores[i] or (scores[j] == scores[i] and j < i) for j in range(n)
-        )
+        above = sum(scores[j] > scores[i] or (scores[j] == scores[i] and j < i) for j in range(n))
         by_rank.append((1 / (above + 1)) ** (1 / temperature))
     stale = [age / sum(ages) if sum(ages) > 0 else 1 / n for age in ages]
     return np.array(

@@ -134,6 +134,7 @@ def each_level(
         By parameter name, shape (N, *parameter.shape).
     """
     own = named_trainable(policy)
+    places = _places(policy, own)
     N = obs.shape[1]
 
     def level_loss(
@@ -151,7 +152,13 @@ def each_level(
             tuple(part.unsqueeze(1) for part in h) or None,
             s.unsqueeze(1),
         )
-        seen = functional_call(_Evaluate(policy), _prefixed(keep | wanted), arguments)
+        written = {
+            f"policy.{place}": value
+            for name, value in (keep | wanted).items()
+            for place in places[name]
+        }
+        # Untied: torch would write a module that has two names twice, and put it back wrongly.
+        seen = functional_call(_Evaluate(policy), written, arguments, tie_weights=False)
         return loss(*seen, {name: value.unsqueeze(1) for name, value in d.items()})
 
     hidden = tuple(part.transpose(0, 1) for part in hidden0 or ())
@@ -218,5 +225,13 @@ class _Evaluate(nn.Module):
         return evaluate(*arguments)
 
 
-def _prefixed(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"policy.{name}": value for name, value in parameters.items()}
+def _places(policy: nn.Module, own: dict[str, nn.Parameter]) -> dict[str, list[str]]:
+    """Every attribute that holds a parameter, once each, by the parameter's name."""
+    names = {id(parameter): name for name, parameter in own.items()}
+    places: dict[str, list[str]] = {name: [] for name in own}
+    for prefix, module in policy.named_modules():
+        for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if id(parameter) in names:
+                place = f"{prefix}.{attribute}" if prefix else attribute
+                places[names[id(parameter)]].append(place)
+    return places

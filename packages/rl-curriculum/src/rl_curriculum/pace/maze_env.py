@@ -212,7 +212,9 @@ def _view_offsets(width: int) -> NDArray[np.int64]:
     return offsets
 
 
-def to_minigrid(levels: MazeLevels, index: int = 0, max_steps: int = 250, **more: Any) -> MiniGridEnv:
+def to_minigrid(
+    levels: MazeLevels, index: int = 0, max_steps: int = 250, **more: Any
+) -> MiniGridEnv:
     """One maze as MiniGrid's own environment, to render it or to run other agents on it.
 
     Parameters

@@ -87,9 +87,7 @@ class MazeLevels:
             if blocked.any():
                 raise ValueError(f"{name} of level {int(np.argmax(blocked))} is on a wall")
         if (self.agent == self.goal).any():
-            raise ValueError(
-                f"level {int(np.argmax(self.agent == self.goal))} starts on its goal"
-            )
+            raise ValueError(f"level {int(np.argmax(self.agent == self.goal))} starts on its goal")
 
     def __len__(self) -> int:
         return len(self.walls)
@@ -187,7 +185,7 @@ def random_levels(
     cells = height * width
     if n < 1 or height < 1 or width < 1 or cells < 2:
         raise ValueError(f"n is {n!r} and size {size!r}; allowed: at least 1, and two cells")
-    if not 0 <= walls:
+    if not walls >= 0:
         raise ValueError(f"walls is {walls!r}; allowed: at least 0")
     rng = np.random.default_rng(seed)
     blocked = np.zeros((n, cells), dtype=bool)
@@ -400,4 +398,3 @@ def _grids(path: Path) -> list[str]:
     if not grids:
         raise ValueError(f"{path} is empty")
     return grids
-

@@ -179,7 +179,10 @@ def update(
     obs, actions = batch.obs, batch.actions
     if not recurrent:
         # One long column of a single level: rows of a memoryless policy may be mixed.
-        obs, actions = obs.reshape(T * N, 1, *obs.shape[2:]), actions.reshape(T * N, 1, *actions.shape[2:])
+        obs, actions = (
+            obs.reshape(T * N, 1, *obs.shape[2:]),
+            actions.reshape(T * N, 1, *actions.shape[2:]),
+        )
         columns = {name: value.reshape(T * N, 1) for name, value in columns.items()}
     totals = torch.zeros(3)
     for _ in range(config.epochs):
@@ -202,9 +205,7 @@ def update(
             )
             policy_loss, value_loss = -gain.mean(), 0.5 * (value - part["returns"]).square().mean()
             loss = (
-                policy_loss
-                + config.value_coef * value_loss
-                - config.entropy_coef * entropy.mean()
+                policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy.mean()
             )
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from .mazes import MazeLevels, random_levels, solvable
+from .mazes import MazeLevels, random_levels
 
 _SIXTEEN_ROOMS = (
     "...#..#..#.../.>.......#.../...#..#....../#.###.##.###./...#........./......#..#.../"

@@ -187,9 +187,7 @@ class LevelSampler:
         if self.prioritization == "proportional":
             top = scores.max()
             # Divided by the largest first, so that a small temperature does not overflow.
-            part = (
-                (scores / top) ** (1 / self.temperature) if top > 0 else np.ones(self._size)
-            )
+            part = (scores / top) ** (1 / self.temperature) if top > 0 else np.ones(self._size)
         else:
             # A stable sort gives equal scores their order in the buffer on every numpy.
             rank = np.empty(self._size)

@@ -149,9 +149,7 @@ def pace_scores(
     if batch.hidden0 is not None:
         hidden = tuple(h.to(first.device) for h in batch.hidden0)
 
-    def level_loss(
-        logp: Tensor, entropy: Tensor, value: Tensor, data: dict[str, Tensor]
-    ) -> Tensor:
+    def level_loss(logp: Tensor, entropy: Tensor, value: Tensor, data: dict[str, Tensor]) -> Tensor:
         total = -(data["advantages"] * logp).sum()
         if loss == "policy+value":
             total = total + value_coef * 0.5 * (value - data["returns"]).square().sum()
@@ -345,7 +343,9 @@ def _level_gradients(
     dense = hidden is None and gradients.dense_only(policy, names)
     if method == "hooks" and not dense:
         raise ValueError("method is 'hooks', but the policy is not made of dense layers alone")
-    if method == "hooks" or (method == "auto" and dense and gradients.verified(policy) is not False):
+    if method == "hooks" or (
+        method == "auto" and dense and gradients.verified(policy) is not False
+    ):
         with gradients.DenseTape(policy) as tape:
             evaluate: Callable[..., Any] = policy.evaluate  # type: ignore[assignment]
             seen = evaluate(obs, actions, None, starts)
@@ -463,9 +463,7 @@ def _adam_scores(
         if options["max_grad_norm"] is not None:
             squares = torch.stack([f.reshape(len(f), -1).square().sum(1) for f in flows.values()])
             shrink = (options["max_grad_norm"] / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
-            flows = {
-                name: f * shrink.view(-1, *[1] * (f.ndim - 1)) for name, f in flows.items()
-            }
+            flows = {name: f * shrink.view(-1, *[1] * (f.ndim - 1)) for name, f in flows.items()}
         for name, flow in flows.items():
             group = settings[id(own[name])]
             low, high = group["betas"]

@@ -343,9 +343,7 @@ class PACETrainer:
                 self.sampler.update(ids, scores, best)
             uids = self.sampler.uids
             kept = np.flatnonzero((ids >= 0) & np.isfinite(scores))
-            self.score_log += [
-                (self.iterations, int(uids[ids[k]]), float(scores[k])) for k in kept
-            ]
+            self.score_log += [(self.iterations, int(uids[ids[k]]), float(scores[k])) for k in kept]
         clock = self._spent("score", clock)
         losses = dict.fromkeys(("policy_loss", "value_loss", "entropy"), float("nan"))
         learns = phase in ("replay", "learnable") or (
