@@ -1,6 +1,7 @@
 """Uses the field from an installed wheel, with nothing but what it requires."""
 
 import torch
+
 from theory_probes.constraint_layers import (
     BinaryLinearConstraintLayer,
     GeneralLinearConstraintLayer,

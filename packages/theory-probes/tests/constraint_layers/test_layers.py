@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
@@ -252,14 +254,55 @@ def test_the_baselines_are_what_they_say() -> None:
     sinkhorn = baselines.unrolled_sinkhorn(y.view(-1, 4, 4), 0.5, 2000).flatten(1)
     layer = BinaryLinearConstraintLayer(rules, temperature=0.5)
     torch.testing.assert_close(sinkhorn, layer(y), atol=1e-8, rtol=0)
+    # Its fixed point on equalities is the Fermi-Dirac projection.
     capped = BinaryLinearConstraintLayer(
         LinearConstraints(16, rules.A_eq, rules.b_eq, lower=0.0, upper=1.0), temperature=0.5
     )
-    torch.testing.assert_close(
-        baselines.linsat(y, rules, 0.5, sweeps=500), capped(y), atol=5e-3, rtol=0
-    )
+    found = baselines.linsat(y, rules, 0.5, sweeps=2000, tol=1e-10)
+    torch.testing.assert_close(found, capped(y), atol=1e-8, rtol=0)
+    for inequality in (group_at_least(16, [0, 3], 0.7), partial_matching(4, 4, 3)):
+        x = baselines.linsat(y, inequality, 0.5, sweeps=2000, tol=1e-6)
+        assert inequality.violation(x.numpy()).max() <= 1e-5
     fixed = baselines.affine_correction(y, LinearConstraints(16, rules.A_eq, rules.b_eq))
     np.testing.assert_allclose(fixed @ torch.from_numpy(rules.A_eq).T, np.ones((5, 8)), atol=1e-9)
     assert float(baselines.penalty(layer(y), rules)) < 1e-12
     assert float(baselines.penalty(y, rules)) > 0.1
     assert baselines.clip_and_renormalise(y, 3.0).sum(-1) == pytest.approx(3.0)
+
+
+PACKAGE = """
+import json, sys, torch
+from LinSATNet import linsat_layer
+given = json.load(sys.stdin)
+t = {k: torch.tensor(v) for k, v in given.items() if k != "tau"}
+x = linsat_layer(t.pop("y"), tau=given["tau"], max_iter=100, no_warning=True, **t)
+json.dump(x.tolist(), sys.stdout)
+"""
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", ["equalities", "at most", "at least"])
+def test_the_linsat_baseline_is_the_package(kind: str) -> None:
+    y = torch.randn(3, 16, generator=torch.Generator().manual_seed(4))
+    if kind == "equalities":
+        rules = doubly_stochastic(4)
+        sides = {"E": rules.A_eq, "f": rules.b_eq}
+    elif kind == "at most":
+        rules = partial_matching(4, 4, 3)
+        sides = {"E": rules.A_eq, "f": rules.b_eq, "A": rules.A_ub, "b": rules.b_ub}
+    else:
+        rules = group_at_least(16, [0, 3], 0.7)
+        sides = {"E": rules.A_eq, "f": rules.b_eq, "C": -rules.A_ub, "d": -rules.b_ub}
+    given = {"y": y.tolist(), "tau": 0.5, **{k: v.tolist() for k, v in sides.items()}}
+    peers = Path(__file__).parents[2] / "benchmarks" / "peers" / "linsatnet.txt"
+    command = ["uv", "run", "-q", "--isolated", "--no-project", "--python", "3.11"]
+    done = subprocess.run(
+        [*command, "--with-requirements", str(peers), "python", "-c", PACKAGE],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    package = torch.tensor(json.loads(done.stdout))
+    # Both stop when rules hold to 1e-3, in another order of the rules.
+    torch.testing.assert_close(baselines.linsat(y, rules, 0.5), package, atol=5e-3, rtol=0)

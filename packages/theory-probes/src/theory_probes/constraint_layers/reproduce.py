@@ -36,10 +36,10 @@ class Sizes:
     batch: int = 64
     lp_rows: int = 50
     lp_columns: int = 200
-    lp_steps: int = 1500
+    lp_steps: int = 500
     lp_tests: int = 64
     match_samples: int = 512
-    match_steps: int = 300
+    match_steps: int = 150
     portfolio_epochs: int = 10
     arms: tuple[str, ...] | None = None
 
