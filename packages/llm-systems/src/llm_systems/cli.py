@@ -4,7 +4,9 @@ from importlib import import_module
 
 import typer
 
-PAPERS: dict[str, str] = {}
+PAPERS: dict[str, str] = {
+    "slidesparse": "Mild structured sparsity, such as 6:8, on 2:4 hardware, CPUs and in vLLM.",
+}
 
 app = typer.Typer(
     help="Language models made smaller and faster: methods from ICML 2026.", no_args_is_help=True
