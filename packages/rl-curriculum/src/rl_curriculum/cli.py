@@ -4,7 +4,9 @@ from importlib import import_module
 
 import typer
 
-PAPERS: dict[str, str] = {}
+PAPERS = {
+    "pace": "Train on the levels that still move the policy.",
+}
 
 app = typer.Typer(
     help="What a reinforcement learner sees next and is credited for: ICML 2026 methods.",

@@ -202,6 +202,59 @@ def pace_scores(
         return step_size**2 * _inner(*parts)
 
 
+def level_gradients(
+    policy: nn.Module,
+    batch: Rollout,
+    *,
+    advantage_norm: Normalisation = "none",
+    method: Method = "auto",
+) -> Tensor:
+    """Each level's own gradient of the mean policy loss, as one row.
+
+    Parameters
+    ----------
+    policy, batch, advantage_norm, method
+        As in `pace_scores`, whose plain scores are the squared lengths of the rows.
+
+    Returns
+    -------
+    gradients
+        Shape (N, d).
+
+    Examples
+    --------
+    >>> from rl_curriculum.pace import MLPPolicy
+    >>> flags = np.zeros((8, 3), bool)
+    >>> batch = Rollout(
+    ...     obs=torch.zeros(8, 3, 4), actions=torch.zeros(8, 3, dtype=torch.long),
+    ...     logp=torch.zeros(8, 3), values=np.zeros((8, 3)), rewards=np.ones((8, 3)),
+    ...     terminated=flags, truncated=flags, last_value=np.zeros(3))
+    >>> level_gradients(MLPPolicy(4, 2, (6,), seed=0), batch).shape
+    torch.Size([3, 44])
+    """
+    _check(policy, "sgd", advantage_norm, "policy", None, None)
+    first = next(policy.parameters())
+    scaled = torch.as_tensor(normalised(batch.advantages, advantage_norm)).to(first)
+    obs, actions = batch.obs.to(first.device), batch.actions.to(first.device)
+    starts, hidden = batch.starts.to(first.device), batch.hidden0
+
+    def loss(logp: Tensor, entropy: Tensor, value: Tensor, data: dict[str, Tensor]) -> Tensor:
+        return -(data["advantages"] * logp).sum() / len(logp)
+
+    with _evaluating(policy):
+        names = _chosen(policy, "policy", obs, actions, hidden, starts)
+        found = _level_gradients(
+            policy,
+            loss,
+            names,
+            (obs, actions, starts, hidden),
+            {"advantages": scaled},
+            None,
+            method,
+        )
+    return torch.cat([found[name].reshape(len(found[name]), -1) for name in names], dim=1).detach()
+
+
 def normalised(advantages: Floats, how: Normalisation, min_std: float = 0.0) -> Floats:
     """Advantages centred and scaled on each level, over the batch, or not at all.
 
@@ -405,7 +458,13 @@ def _masked(value_coef: float) -> gradients.Loss:
 
 
 def _inner(a: dict[str, Tensor], b: dict[str, Tensor]) -> Floats:
-    parts = [(a[name].double() * b[name].double()).reshape(len(a[name]), -1).sum(1) for name in a]
+    """Inner products of two sets of gradients, level by level."""
+    if a is b:
+        # Norms of the layers, because squares of all entries in double precision cost more.
+        norms = [torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in a.values()]
+        parts = [norm.double().square() for norm in norms]
+    else:
+        parts = [(a[k].double() * b[k].double()).reshape(len(a[k]), -1).sum(1) for k in a]
     total: Floats = torch.stack(parts).sum(0).detach().cpu().numpy()
     return total
 
