@@ -49,7 +49,8 @@ class PACEConfig:
     score
         `"pace"`, `"max_mc"`, `"pvl"`, `"l1"`, `"learnability"` or `"random"`.
     score_options
-        Of `pace_scores` or `learnability`, such as `{"advantage_norm": "none"}`.
+        Of `pace_scores` or `learnability`, such as `{"advantage_norm": "none"}`. With
+        `{"optimizer": "adam"}` the first batch is learnt from and not scored, for the moments.
     exploratory_updates
         Whether the policy learns from new levels too; off in PACE and robust PLR.
     mutations
@@ -311,7 +312,9 @@ class PACETrainer:
         ids: NDArray[np.int64] | None = None
         phase = "new"
         if config.curriculum == "replay":
-            if self._next == "mutate":
+            if config.score_options.get("optimizer") == "adam" and not self.optimizer.state:
+                phase = "warm-up"
+            elif self._next == "mutate":
                 phase = "mutate"
             elif self.sampler.should_replay():
                 phase = "replay"
@@ -333,7 +336,7 @@ class PACETrainer:
         batch = self._rollout(levels, ids)
         clock = self._spent("rollout", clock)
         scores = np.full(n, np.nan)
-        if config.curriculum == "replay":
+        if config.curriculum == "replay" and phase != "warm-up":
             # Before any update: the score is about the policy that collected the rollout.
             scores = np.asarray(self.score(self.policy, batch), dtype=np.float64)
             best = {"max_return": batch.best_returns}
@@ -346,7 +349,7 @@ class PACETrainer:
             self.score_log += [(self.iterations, int(uids[ids[k]]), float(scores[k])) for k in kept]
         clock = self._spent("score", clock)
         losses = dict.fromkeys(("policy_loss", "value_loss", "entropy"), float("nan"))
-        learns = phase in ("replay", "learnable") or (
+        learns = phase in ("replay", "learnable", "warm-up") or (
             phase == "new" and (config.exploratory_updates or config.curriculum == "uniform")
         )
         if learns:
