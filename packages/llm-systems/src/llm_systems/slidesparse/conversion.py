@@ -26,8 +26,8 @@ class LayerReport:
     """One converted layer.
 
     `pruned_energy` is the share of the squared weights that pruning took (for SparseGPT, of the
-    change of the weight). `exact` says that sliding gives the weight back bit for bit,
-    `bytes_dense` and `bytes_slid` what either takes in 2:4 form, `bound` the largest possible speed-up.
+    change of the weight), `exact` that sliding gives the weight back bit for bit, `bytes_dense` and
+    `bytes_slid` what either takes in 2:4 form, `bound` the largest possible speed-up.
     """
 
     layer: str

@@ -176,8 +176,7 @@ def is_nonzero(weight: Tensor) -> Tensor:
     """Where a weight is not zero; -0.0 is zero, for 8-bit floats too."""
     if weight.dtype.is_floating_point and weight.dtype.itemsize == 1:
         return (weight.view(torch.uint8) & 0x7F) != 0
-    mask: Tensor = torch.ne(weight, 0)
-    return mask
+    return weight.bool()
 
 
 def without_negative_zeros(weight: Tensor) -> Tensor:
