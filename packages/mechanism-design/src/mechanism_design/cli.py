@@ -5,6 +5,7 @@ from importlib import import_module
 import typer
 
 PAPERS: dict[str, str] = {
+    "rcb": "Recommend so that people have a reason to follow while you still learn.",
     "welfare-auction": "Price who a classifier is right about, so that nobody gains by lying.",
 }
 
