@@ -54,7 +54,7 @@ def cost_model(
     --------
     >>> cost = cost_model(16384, 37888, 3584, "6:8", peak_dense=624e12, bandwidth=2e12)
     >>> round(cost.speedup, 2), round(cost.bound, 2)
-    (1.33, 1.33)
+    (1.31, 1.33)
     """
     pattern = Pattern.parse(pattern)
     for name, size in (("M", M), ("O", O), ("K", K)):

@@ -47,10 +47,11 @@ def lift(x: Tensor, pattern: str | Pattern) -> Tensor:
     if inputs % pattern.total:
         inside = index < inputs
         lifted = bits.index_select(-1, index.clamp(max=inputs - 1))
-        lifted = lifted * inside.to(lifted.dtype)
+        lifted = lifted.masked_fill(~inside, 0)
     else:
         lifted = bits.index_select(-1, index)
-    return lifted.view(x.dtype)
+    # A view of the same type would cut the gradient.
+    return lifted if lifted.dtype == x.dtype else lifted.view(x.dtype)
 
 
 def quantize(x: Tensor, dtype: Literal["int8", "fp8"] = "int8") -> tuple[Tensor, Tensor]:

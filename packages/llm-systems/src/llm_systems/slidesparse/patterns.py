@@ -175,7 +175,7 @@ def check_matrix(weight: Tensor, name: str) -> Tensor:
 def is_nonzero(weight: Tensor) -> Tensor:
     """Where a weight is not zero; -0.0 is zero, for 8-bit floats too."""
     if weight.dtype.is_floating_point and weight.dtype.itemsize == 1:
-        return (weight.view(torch.uint8) & 0x7F) != 0
+        return (weight.view(torch.uint8) & 0x7F).bool()
     return weight.bool()
 
 
