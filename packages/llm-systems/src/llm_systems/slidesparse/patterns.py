@@ -154,7 +154,8 @@ def check(weight: Tensor, pattern: str | Pattern) -> PatternReport:
 def nonzeros_of_blocks(weight: Tensor, pattern: Pattern) -> Tensor:
     """Nonzeros [O, G] of each block of a weight [O, K]."""
     mask = is_nonzero(check_matrix(weight, "weight"))
-    return pad_columns(mask, pattern.total).unflatten(1, (-1, pattern.total)).sum(-1)
+    blocks: Tensor = pad_columns(mask, pattern.total).unflatten(1, (-1, pattern.total))
+    return blocks.sum(-1)
 
 
 def check_matrix(weight: Tensor, name: str) -> Tensor:

@@ -267,30 +267,35 @@ def _model(folder: Path | None) -> nn.Module:
         return LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call, no-any-return]
 
 
-@functools.lru_cache(maxsize=1)
-def _pruned(what: str, model: str, length: int, count: int) -> tuple[nn.Module, float]:
-    """The model of one arm and its pruned energy; kept for the seeds that follow."""
+@functools.lru_cache(maxsize=64)
+def _losses(what: str, model: str, length: int, count: int) -> tuple[tuple[float, ...], float]:
+    """The loss on every chunk after calibration, and the pruned energy.
+
+    All chunks are scored while the pruned model is there; the other seeds of the arm read theirs.
+    """
     folder, chunks, _ = _data(model, length, count)
     made = _model(folder)
-    if what == "dense":
-        return made, 0.0
-    method, _, pattern = what.partition("-")
-    report = prune_model(made, pattern, method, calib_loader=chunks[:CALIBRATION])  # type: ignore[arg-type]
-    return made, statistics.fmean(layer.pruned_energy for layer in report.layers)
+    energy = 0.0
+    if what != "dense":
+        method, _, pattern = what.partition("-")
+        report = prune_model(made, pattern, method, calib_loader=chunks[:CALIBRATION])  # type: ignore[arg-type]
+        energy = statistics.fmean(layer.pruned_energy for layer in report.layers)
+    losses = []
+    with torch.inference_mode():
+        for chunk in chunks[CALIBRATION:]:
+            logits = made(chunk).logits[0, :-1]
+            losses.append(float(F.cross_entropy(logits.float(), chunk[0, 1:])))
+    return tuple(losses), energy
 
 
 def _perplexity(what: str, seed: int, sizes: Sizes) -> Outcome:
-    # Calibration comes first; each seed scores chunks of its own.
-    count = CALIBRATION + sizes.chunks * sizes.seeds["perplexity"]
-    chunks, note = _data(sizes.model, sizes.length, count)[1:]
-    start = CALIBRATION + (seed % sizes.seeds["perplexity"]) * sizes.chunks
-    model, energy = _pruned(what, sizes.model, sizes.length, count)
-    losses = []
-    with torch.inference_mode():
-        for chunk in chunks[start : start + sizes.chunks]:
-            logits = model(chunk).logits[0, :-1]
-            losses.append(float(F.cross_entropy(logits.float(), chunk[0, 1:])))
-    loss = statistics.fmean(losses)
+    # Calibration comes first; each seed has chunks of its own.
+    seeds = sizes.seeds["perplexity"]
+    count = CALIBRATION + sizes.chunks * seeds
+    losses, energy = _losses(what, sizes.model, sizes.length, count)
+    start = seed % seeds * sizes.chunks
+    loss = statistics.fmean(losses[start : start + sizes.chunks])
+    note = _data(sizes.model, sizes.length, count)[2]
     return Outcome(
         {"perplexity": math.exp(loss), "loss": loss, "pruned_energy": energy}, notes={"data": note}
     )
