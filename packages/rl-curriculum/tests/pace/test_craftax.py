@@ -61,8 +61,8 @@ def test_worlds_replay_and_train() -> None:
     assert len({m.tobytes() for m in levels["map"]}) == 8
     first = env.assign(levels, seed=1)
     np.testing.assert_array_equal(first, env.assign(levels, seed=1))
-    for t in range(20):
-        obs, reward, terminated, truncated, info = env.step(rng.integers(0, 17, 8))
+    for _ in range(20):
+        obs, _, terminated, truncated, info = env.step(rng.integers(0, 17, 8))
         assert np.isfinite(obs).all()
         for i in np.flatnonzero(terminated | truncated):
             # The same world again.

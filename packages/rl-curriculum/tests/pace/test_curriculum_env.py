@@ -123,7 +123,7 @@ def test_any_training_loop_gets_its_levels() -> None:
         ids = env.report(scores)
         if env.replaying:
             assert set(env.levels) <= set(before)
-            last = {level: score for level, score in zip(env.levels, scores, strict=True)}
+            last = dict(zip(env.levels, scores, strict=True))
             found = dict(zip(sampler.levels, sampler.scores, strict=True))
             assert all(found[level] == score for level, score in last.items())
         assert len(ids) == 4

@@ -79,7 +79,7 @@ def test_the_bandit_scores_the_square_of_its_learnability(p: float, score: float
 
 @pytest.mark.parametrize(("p", "n", "mean"), [(0.8, 4, 0.0400), (0.9, 16, 0.0117)])
 def test_few_samples_add_their_variance_to_the_score(p: float, n: int, mean: float) -> None:
-    # |g|^2 + p (1-p) (1-2p)^2 / n: 0.0256 + 0.16 * 0.36 / 4 = 0.0400; 0.0081 + 0.0576 / 16 = 0.0117.
+    # |g|^2 + p (1-p) (1-2p)^2 / n: 0.0256 + 0.0576 / 4 = 0.0400 and 0.0081 + 0.0576 / 16 = 0.0117.
     rng = np.random.default_rng(0)
     actions = (rng.random((n, 400_000)) < p).astype(int)
     batch = batch_of(actions)
@@ -114,7 +114,7 @@ def test_the_worked_softmax_example() -> None:
 
     assert score(advantage_norm="none") == pytest.approx(0.8125, abs=1e-12)
     assert score(bias=False, advantage_norm="none") == pytest.approx(0.78125, abs=1e-12)
-    # Advantages centred by 0.75 and divided by sqrt(1.1875): 2 * 26 * (0.125 / 1.1875**0.5 * ...)^2.
+    # Centred by 0.75 the signed sum is -0.5, halved and by 4 steps; divided by sqrt(1.1875).
     assert score() == pytest.approx(52 * (0.5 / 8) ** 2 / 1.1875, rel=1e-7)
     assert score() == pytest.approx(0.171053, abs=1e-6)
     assert score(advantage_norm="none", debias="split") == 0.0

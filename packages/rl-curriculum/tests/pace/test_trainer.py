@@ -161,9 +161,7 @@ def test_a_step_of_ppo_improves_its_objective() -> None:
     policy = MLPPolicy(79, 3, (16,), seed=0)
     env = MazeVecEnv(16, 32)
     generator = torch.Generator().manual_seed(0)
-    batch = collect(
-        policy, env, env.assign(generators.trivial_levels(16, seed=0)), 64, generator
-    )
+    batch = collect(policy, env, env.assign(generators.trivial_levels(16, seed=0)), 64, generator)
     before = policy.evaluate(batch.obs, batch.actions)[2]
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
     update(policy, optimizer, batch, PPOConfig(), generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
@@ -49,7 +50,8 @@ class CraftaxVecEnv(VectorEnv[Any, Any, Any]):
     ) -> None:
         try:
             import jax
-            from craftax.craftax_env import make_craftax_env_from_name
+
+            craftax_env = import_module("craftax.craftax_env")
         except ImportError:
             raise ImportError(
                 "Craftax needs the extra craftax: pip install 'rl-curriculum[craftax]'"
@@ -59,7 +61,7 @@ class CraftaxVecEnv(VectorEnv[Any, Any, Any]):
                 raise ValueError(f"{argument} is {value!r}; allowed: at least 1")
         self.num_envs = num_envs
         self._jax = jax
-        env = make_craftax_env_from_name(name, auto_reset=False)
+        env = craftax_env.make_craftax_env_from_name(name, auto_reset=False)
         self._params = env.default_params
         self._limit = max_steps or 2**31 - 1
         shape = env.observation_space(self._params).shape
@@ -79,9 +81,9 @@ class CraftaxVecEnv(VectorEnv[Any, Any, Any]):
 
         def step(key: Any, state: Any, start: Any, time: Any, actions: Any) -> Any:
             keys = jax.random.split(key, num_envs + 1)
-            obs, after, reward, done, _ = jax.vmap(
-                lambda k, s, a: env.step(k, s, a, params)
-            )(keys[1:], state, actions)
+            obs, after, reward, done, _ = jax.vmap(lambda k, s, a: env.step(k, s, a, params))(
+                keys[1:], state, actions
+            )
             time = time + 1
             cut = (time >= self._limit) & ~done
             end = done | cut

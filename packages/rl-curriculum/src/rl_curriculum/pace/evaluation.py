@@ -83,6 +83,7 @@ def evaluate(
         raise ValueError("levels is empty; allowed: at least one level")
     device = next(policy.parameters()).device
     act: Any = policy.act
+    begin: Any = getattr(policy, "initial_hidden", None)
     generator = torch.Generator(device).manual_seed(seed)
     rng = np.random.default_rng(seed)
     returns = np.full((total, episodes), -np.inf)
@@ -95,7 +96,7 @@ def evaluate(
             chosen = np.arange(low, low + n) % total
             real = np.arange(low, low + n) < total
             obs = env.assign(batches.take(levels, chosen), int(rng.integers(2**31)))
-            hidden = policy.initial_hidden(n) if hasattr(policy, "initial_hidden") else None
+            hidden = begin(n) if begin is not None else None
             starts = torch.ones(n, dtype=torch.bool, device=device)
             done_count = np.where(real, 0, episodes)
             gained, taken = np.zeros(n), np.zeros(n, dtype=np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from .rollout import Rollout
@@ -114,10 +114,12 @@ class _Linear(nn.Module):
         return logp, torch.zeros_like(logp), torch.zeros_like(logp)
 
 
-def _score(policy: nn.Module, obs: Floats, actions: NDArray[np.int64], advantages: Floats) -> float:
+def _score(
+    policy: nn.Module, obs: ArrayLike, actions: NDArray[np.int64], advantages: ArrayLike
+) -> float:
     zeros = np.zeros(actions.shape)
     batch = Rollout(
-        obs=torch.from_numpy(obs),
+        obs=torch.as_tensor(np.asarray(obs)),
         actions=torch.from_numpy(actions),
         logp=torch.from_numpy(zeros),
         values=zeros,

@@ -77,20 +77,21 @@ class DenseTape:
         outputs = [output for *_, output in self.calls]
         flows = torch.autograd.grad(loss, outputs, allow_unused=True)
         by_id = {id(p): name for name, p in named_trainable(policy).items()}
+        wanted: set[str | None] = set(names)
         found: dict[str, Tensor] = {}
         for (layer, taken, _), flow in zip(self.calls, flows, strict=True):
             if flow is None:
                 continue
             x = taken.reshape(T, N, -1).permute(1, 0, 2)
             d = flow.reshape(T, N, -1).permute(1, 2, 0)
-            parts = [(layer.weight, lambda d=d, x=x: torch.bmm(d, x))]
-            if layer.bias is not None:
-                parts.append((layer.bias, lambda d=d: d.sum(-1)))
-            for parameter, part in parts:
-                name = by_id.get(id(parameter))
-                if name in names:
-                    assert name is not None
-                    found[name] = found[name] + part() if name in found else part()
+            weight, bias = by_id.get(id(layer.weight)), by_id.get(id(layer.bias))
+            parts: dict[str, Tensor] = {}
+            if weight in wanted:
+                parts[str(weight)] = torch.bmm(d, x)
+            if bias in wanted:
+                parts[str(bias)] = d.sum(-1)
+            for name, part in parts.items():
+                found[name] = found[name] + part if name in found else part
         return found
 
 
@@ -158,8 +159,10 @@ def each_level(
             for place in places[name]
         }
         # Untied: torch would write a module that has two names twice, and put it back wrongly.
-        seen = functional_call(_Evaluate(policy), written, arguments, tie_weights=False)
-        return loss(*seen, {name: value.unsqueeze(1) for name, value in d.items()})
+        logp, entropy, value = functional_call(
+            _Evaluate(policy), written, arguments, tie_weights=False
+        )
+        return loss(logp, entropy, value, {name: part.unsqueeze(1) for name, part in d.items()})
 
     hidden = tuple(part.transpose(0, 1) for part in hidden0 or ())
     rows = (

@@ -20,7 +20,7 @@ _MARGIN = VIEW - 1
 Observation = NDArray[np.float32]
 
 
-class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float32]]):
+class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     """Mazes of one size, stepped together; each goes on with its own level until `assign`.
 
     Actions are 0 turn left, 1 turn right, 2 forward. Reaching the goal gives `1 - 0.9 t / T` after
@@ -118,7 +118,7 @@ class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float32]])
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self._levels = levels
-        height, width = self.size
+        height = self.size[0]
         padded = np.ones((self.num_envs, height + 2 * _MARGIN, self._width), dtype=np.float32)
         padded[:, _MARGIN:-_MARGIN, _MARGIN:-_MARGIN] = levels.walls
         self._walls = padded.ravel()
@@ -190,7 +190,7 @@ class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float32]])
     def _observe(self) -> Observation:
         cells = self._at[:, None] + self._offsets[self._direction]
         n = VIEW * VIEW
-        obs = np.empty((self.num_envs, self.single_observation_space.shape[0]), np.float32)  # type: ignore[index]
+        obs = np.empty((self.num_envs, self.single_observation_space.shape[0]), np.float32)
         obs[:, :n] = self._walls[cells]
         obs[:, n : 2 * n] = cells == self._goal[:, None]
         if self.visits:

@@ -34,7 +34,8 @@ class MazeLevels:
         A flat index, shape (N,).
     noise
         The reward for the goal is multiplied by this number with probability one over it, and by 0
-        otherwise, whatever the agent does; at least 1; shape (N,). 1 is without noise, the default.
+        otherwise, whatever the agent does; at least 1; shape (N,), or (1,) for all. 1, without
+        noise, is the default.
 
     Raises
     ------
@@ -55,7 +56,7 @@ class MazeLevels:
     agent: Ints
     direction: Ints
     goal: Ints
-    noise: NDArray[np.float64] = dataclasses.field(default=None)  # type: ignore[assignment]
+    noise: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.ones(1))
 
     def __post_init__(self) -> None:
         walls = np.asarray(self.walls)
@@ -65,8 +66,6 @@ class MazeLevels:
             raise ValueError("walls has other values than 0 and 1")
         n, height, width = walls.shape
         object.__setattr__(self, "walls", walls.astype(bool))
-        if self.noise is None:
-            object.__setattr__(self, "noise", np.ones(n))
         limits = {"agent": height * width, "direction": 4, "goal": height * width}
         for name, limit in limits.items():
             given = np.asarray(getattr(self, name))
@@ -78,6 +77,8 @@ class MazeLevels:
                 raise ValueError(f"{name} goes up to {given.max()}; allowed: 0 to {limit - 1}")
             object.__setattr__(self, name, given.astype(np.int64))
         noise = np.asarray(self.noise, dtype=np.float64)
+        if noise.shape == (1,):
+            noise = np.repeat(noise, n)
         if noise.shape != (n,) or not (np.isfinite(noise) & (noise >= 1)).all():
             raise ValueError(f"noise is {noise!r}; allowed: ({n},) finite numbers of at least 1")
         object.__setattr__(self, "noise", noise)
@@ -385,7 +386,7 @@ def read_levels(source: str | Path) -> MazeLevels:
         arrays["agent"],
         arrays["direction"],
         arrays["goal"],
-        arrays.get("noise"),  # type: ignore[arg-type]
+        arrays.get("noise", np.ones(1)),
     )
 
 

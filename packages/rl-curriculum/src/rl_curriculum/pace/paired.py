@@ -20,8 +20,9 @@ class PAIREDTrainer:
     """Trains two students on mazes of an adversary, which is paid for their difference.
 
     The adversary chooses `walls` cells for walls, one at a time, then the goal's and the start's
-    cell, which a wall gives way to; a start on the goal goes to the next cell. Its reward at the end is the regret: the best return of the antagonist minus the mean
-    return of the protagonist on the maze.
+    cell, which a wall gives way to; a start on the goal goes to the next cell. Its reward at the
+    end is the regret: the best return of the antagonist minus the mean return of the protagonist on
+    the maze.
 
     Parameters
     ----------

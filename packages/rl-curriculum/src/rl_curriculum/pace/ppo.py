@@ -32,7 +32,13 @@ class LevelEnv(Protocol):
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Settings of the PPO update; the defaults suit a small network on a CPU."""
+    """Settings of the PPO update; the defaults suit a small network on a CPU.
+
+    Examples
+    --------
+    >>> PPOConfig(learning_rate=1e-4).epochs
+    4
+    """
 
     learning_rate: float = 5e-4
     epochs: int = 4
@@ -97,7 +103,8 @@ def collect(
     device = next(policy.parameters()).device
     act: Any = policy.act
     n = env.num_envs
-    hidden = first = policy.initial_hidden(n) if hasattr(policy, "initial_hidden") else None
+    begin: Any = getattr(policy, "initial_hidden", None)
+    hidden = first = begin(n) if begin is not None else None
     starts = torch.ones(n, dtype=torch.bool, device=device)
     values, rewards = np.empty((steps, n)), np.empty((steps, n))
     terminated, truncated = np.empty((steps, n), bool), np.empty((steps, n), bool)
@@ -208,7 +215,7 @@ def update(
                 policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy.mean()
             )
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
             optimizer.step()
             totals += torch.stack([policy_loss, value_loss, entropy.mean()]).detach().cpu()

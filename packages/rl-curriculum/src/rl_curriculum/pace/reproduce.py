@@ -198,7 +198,7 @@ CLAIMS = [
         at_least=0.9,
     ),
     Claim(
-        text="With noise PACE succeeds on real mazes at least twice as often as MaxMC",
+        text="With noise PACE succeeds at least twice as often as MaxMC",
         metric="success",
         arm="noisy/pace",
         than="noisy/robust-plr-maxmc",
@@ -207,7 +207,7 @@ CLAIMS = [
         skewed=True,
     ),
     Claim(
-        text="With noise PACE succeeds on real mazes at least twice as often as positive value loss",
+        text="With noise PACE succeeds at least twice as often as positive value loss",
         metric="success",
         arm="noisy/pace",
         than="noisy/robust-plr-pvl",

@@ -152,7 +152,7 @@ class Rollout:
     @cached_property
     def episode_returns(self) -> list[Floats]:
         """The undiscounted returns of the episodes that ended, one array a level."""
-        T, N = self.shape
+        N = self.shape[1]
         total = np.cumsum(self.rewards, axis=0)
         found = []
         for i in range(N):
@@ -165,7 +165,8 @@ class Rollout:
         """The best return of each level, those seen before included; NaN where none is; (N,)."""
         before = np.full(self.shape[1], np.nan) if self.max_returns is None else self.max_returns
         now = [r.max() if len(r) else np.nan for r in self.episode_returns]
-        return np.fmax(before, np.array(now))
+        best: Floats = np.fmax(before, np.array(now))
+        return best
 
     def take(self, index: ArrayLike) -> Rollout:
         """The same rollout on the levels at `index` alone."""
@@ -196,7 +197,8 @@ def gae(
     .. math:: \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t), \qquad
               A_t = \delta_t + \gamma \lambda A_{t+1},
 
-    where an episode that ended at `t` has no `A_{t+1}`, and `V(s_{t+1})` is `final_values[t]`, or 0.
+    where an episode that ended at `t` has no `A_{t+1}`, and its `V(s_{t+1})` is `final_values[t]`,
+    or 0.
 
     Parameters
     ----------

@@ -291,8 +291,8 @@ class LevelSampler:
                 self._fill(place, levels, k, key, score, more)
             ids[k] = place
         # A later level of the same batch may have taken the place of an earlier one.
-        for k, place in enumerate(ids):
-            if place >= 0 and self._keys[place] != keys[k]:
+        for k, at in enumerate(ids):
+            if at >= 0 and self._keys[at] != keys[k]:
                 ids[k] = -1
         return ids
 

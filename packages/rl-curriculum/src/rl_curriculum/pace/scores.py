@@ -401,8 +401,10 @@ def _level_gradients(
     ):
         with gradients.DenseTape(policy) as tape:
             evaluate: Callable[..., Any] = policy.evaluate  # type: ignore[assignment]
-            seen = evaluate(obs, actions, None, starts)
-        found = tape.gradients(policy, loss(*seen, data), names, (obs.shape[0], obs.shape[1]))
+            logp, entropy, value = evaluate(obs, actions, None, starts)
+        found = tape.gradients(
+            policy, loss(logp, entropy, value, data), names, (obs.shape[0], obs.shape[1])
+        )
         if found is None and method == "hooks":
             raise ValueError("method is 'hooks', but a layer's rows are not (T, N) or (T * N,)")
         if found is not None:
@@ -421,7 +423,7 @@ def _level_gradients(
                 actions[:, last:],
                 starts[:, last:],
                 None,
-                {name: value[:, last:] for name, value in data.items()},
+                {name: part[:, last:] for name, part in data.items()},
                 method="loop",
             )
             length = max(float(g.norm()) for g in one.values())
@@ -503,7 +505,8 @@ def _adam_scores(
             ratio * d["advantages"], ratio.clamp(1 - clip, 1 + clip) * d["advantages"]
         )
         critic = 0.5 * (value - d["returns"]).square().mean()
-        return options["value_coef"] * critic - gain.mean()
+        total: Tensor = options["value_coef"] * critic - gain.mean()
+        return total
 
     for _ in range(options["epochs"]):
         flows = gradients.each_level(

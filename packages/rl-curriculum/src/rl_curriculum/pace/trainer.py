@@ -301,7 +301,8 @@ class PACETrainer:
             total_updates is None or self.updates < total_updates
         ):
             row = self.iterate()
-            if any([callback(self, row) is False for callback in self.callbacks]):
+            answers = [callback(self, row) for callback in self.callbacks]
+            if False in answers:
                 break
         return self
 
@@ -406,8 +407,9 @@ class PACETrainer:
         config = self.config
         if self._learnable is None or self.updates - self._refreshed >= config.refresh:
             self._refreshed = self.updates
-            drawn, rates = [], []
-            while sum(len(r) for r in rates) < config.candidates:
+            drawn: list[Levels] = []
+            rates: list[Floats] = []
+            while sum(map(len, rates)) < config.candidates:
                 levels = self.generator(self._rng, n)
                 drawn.append(levels)
                 rates.append(self._success_rates(levels))
