@@ -72,8 +72,8 @@ class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self.size = size
         self.visits = visits
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        channels = (3 if visits else 2) * VIEW * VIEW + 4
-        self.single_observation_space = gym.spaces.Box(0, 1, (channels,), np.float32)
+        self._channels = (3 if visits else 2) * VIEW * VIEW + 4
+        self.single_observation_space = gym.spaces.Box(0, 1, (self._channels,), np.float32)
         self.single_action_space = gym.spaces.Discrete(3)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -190,7 +190,7 @@ class MazeVecEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def _observe(self) -> Observation:
         cells = self._at[:, None] + self._offsets[self._direction]
         n = VIEW * VIEW
-        obs = np.empty((self.num_envs, self.single_observation_space.shape[0]), np.float32)
+        obs = np.empty((self.num_envs, self._channels), np.float32)
         obs[:, :n] = self._walls[cells]
         obs[:, n : 2 * n] = cells == self._goal[:, None]
         if self.visits:
@@ -251,7 +251,7 @@ def to_minigrid(
     walls = levels.walls[index]
     start, goal = divmod(int(levels.agent[index]), width), divmod(int(levels.goal[index]), width)
 
-    class Maze(MiniGridEnv):  # type: ignore[misc]
+    class Maze(MiniGridEnv):
         def _gen_grid(self, grid_width: int, grid_height: int) -> None:
             self.grid = Grid(grid_width, grid_height)
             self.grid.wall_rect(0, 0, grid_width, grid_height)
