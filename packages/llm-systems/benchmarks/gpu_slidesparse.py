@@ -133,18 +133,19 @@ def products(until: float) -> list[dict[str, Any]]:
                         taken = seconds(apply, ready, x)
                     except RuntimeError as error:
                         rows.append({"tokens": tokens, "type": kind, "pattern": text,
-                                     "shape": [outputs, inputs], "error": str(error)[:200]})  # fmt: skip
+                                     "shape": [outputs, inputs],
+                                     "error": str(error)[:200]})  # fmt: skip
                         continue
                     expected = torch.nn.functional.linear(x, pruned)
-                    speedup = dense / taken
+                    speedup, bound = dense / taken, pattern.max_speedup
                     base = speedup if text == "2:4" else base
                     rows.append(
                         {
                             "tokens": tokens, "type": kind, "pattern": text,
                             "shape": [outputs, inputs],
                             "dense_tflops": 2e-12 * tokens * outputs * inputs / dense,
-                            "speedup": speedup, "bound": pattern.max_speedup,
-                            "efficiency": 2 * speedup / base / pattern.max_speedup if base else None,
+                            "speedup": speedup, "bound": bound,
+                            "efficiency": 2 * speedup / base / bound if base else None,
                             "relative_error": float((got - expected).norm() / expected.norm()),
                         }
                     )  # fmt: skip
