@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +82,49 @@ def test_a_field_installs_alone_and_works(install, member: str, tmp_path: Path) 
         call(python, example, cwd=tmp_path)
 
 
+def project_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def bounds(project: dict[str, Any]) -> list[str]:
+    """What a member requires, its extras included but vLLM, the clusters and its own kind."""
+    extras = project.get("optional-dependencies", {})
+    listed = list(project["dependencies"])
+    for name, requirements in extras.items():
+        if name not in ("vllm", "dask", "ray", "all", "repro"):
+            listed += requirements
+    return listed
+
+
 def test_the_bench_installs_alone_and_lists_nothing(install, tmp_path: Path) -> None:
     python = install("repro-bench")
     assert "No experiment is installed" in call(python.with_name("repro"), "list", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("member", [path.name for path in MEMBERS])
+def test_the_lowest_versions_run_the_experiments(wheels: Path, member: str, tmp_path: Path) -> None:
+    module = member.replace("-", "_")
+    project = project_of(ROOT / "packages" / member)
+    experiments = project.get("entry-points", {}).get("repro_bench.experiments", {})
+    if not experiments:
+        pytest.skip(f"{member} has no experiment yet")
+    venv = tmp_path / member
+    python = venv / "bin" / "python"
+    call("uv", "venv", "--quiet", venv)
+    own = [str(next(wheels.glob(f"{name}-*.whl"))) for name in (module, "repro_bench")]
+    # Named on the command line, they are what the lowest version is taken of.
+    wanted = [*bounds(project), *bounds(project_of(ROOT / "shared"))]
+    call(
+        *("uv", "pip", "install", "--quiet", "--python", python, "--resolution", "lowest-direct"),
+        *own,
+        *wanted,
+    )
+    done = call(
+        venv / "bin" / "repro",
+        *("run", *experiments, "--preset", "smoke", "--jobs", "1", "--quiet", "--json"),
+        cwd=tmp_path,
+    )
+    runs = json.loads(done[done.index("[") :])
+    assert {run["experiment"] for run in runs} == set(experiments)
+    assert all(run["trials"]["failed"] == 0 for run in runs)
