@@ -85,6 +85,7 @@ def perfect_mazes(n: int, size: int = 13, *, seed: int | np.random.Generator = 0
 
     Examples
     --------
+    >>> from rl_curriculum.pace import solvable
     >>> bool((solvable(perfect_mazes(4, 19, seed=0)) > 0).all())
     True
     """
@@ -136,6 +137,7 @@ def four_rooms(n: int, size: int = 13, *, seed: int | np.random.Generator = 0) -
 
     Examples
     --------
+    >>> from rl_curriculum.pace import solvable
     >>> bool((solvable(four_rooms(4, seed=0)) > 0).all())
     True
     """
