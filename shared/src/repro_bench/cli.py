@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from . import bench as benches
-from . import environment, records
+from . import records
 from .catalog import Broken, UnknownNameError, find_checkout, installed, load, resolve
 from .experiment import PRESETS, Experiment
 from .report import interval_text, latest_runs, number, write_report
@@ -172,9 +172,7 @@ def run_(
             if not as_json:
                 _print_verdicts(done)
             if record and checkout is not None:
-                path = records.record_run(
-                    checkout, done, environment.describe(done.experiment.field)
-                )
+                path = records.record_run(checkout, done)
                 errors.print(f"record: {path}", highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
         errors.print("interrupted; the same command goes on where this one stopped")

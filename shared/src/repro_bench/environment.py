@@ -21,7 +21,7 @@ def describe(field: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(field),
         "machine": machine(),
-        "commit": commit(find_checkout()),
+        "commit": commit(find_checkout(), field),
     }
 
 
@@ -57,13 +57,15 @@ def machine() -> str:
         return f"{model}, {os.cpu_count()} cores"
 
 
-def commit(checkout: Path | None) -> str | None:
-    """The commit of the checkout, with a plus sign if its source differs from it."""
+def commit(checkout: Path | None, field: str) -> str | None:
+    """The commit of the checkout, with a plus sign if the source of the field differs from it."""
     if checkout is None:
         return None
     try:
         head = _git(checkout, "rev-parse", "--short=12", "HEAD")
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "*.py")
+        folders = [f"{folder}/**/*.py" for folder in (f"packages/{field}", "shared")]
+        specs = [f":(glob){pattern}" for pattern in folders]
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", *specs)
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+" if changed else "")

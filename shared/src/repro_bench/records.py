@@ -36,7 +36,7 @@ def room_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def record_run(checkout: Path, run: Run, environment: dict[str, Any]) -> Path:
+def record_run(checkout: Path, run: Run) -> Path:
     """Write the compact record of a run into its field's results."""
     experiment, results = run.experiment, run.results
     arms: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def record_run(checkout: Path, run: Run, environment: dict[str, Any]) -> Path:
         "notes": dict(notes(results)),
         "trials": {"ok": len(results.outcomes), "failed": len(results.failed)},
         "trial_seconds": round(run.trial_seconds, 1),
-        "environment": environment,
+        "environment": run.environment,
     }
     path = results_folder(checkout, experiment) / f"{room_of(experiment.name)}.json"
     write_json(path, document)

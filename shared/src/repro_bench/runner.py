@@ -57,6 +57,7 @@ class Run:
     verdicts: list[Verdict]
     seconds: float
     trial_seconds: float
+    environment: dict[str, Any]
 
     def document(self) -> dict[str, Any]:
         """The run as JSON, as `repro run --json` prints it."""
@@ -129,6 +130,8 @@ def run(
         Called for every trial, in the order in which they end.
     """
     started = time.perf_counter()
+    # What was there when the run began, whatever happens to the checkout meanwhile.
+    where = environment.describe(experiment.field)
     trials = plan(experiment, preset, seeds)
     paths = {t: path_of(out, experiment, *t, preset).resolve() for t in trials}
     finished: dict[tuple[str, int], TrialRecord] = {}
@@ -162,14 +165,14 @@ def run(
     verdicts = [judge(c, results) for c in experiment.claims if c.arms <= set(results.arms)]
     seconds = time.perf_counter() - started
     trial_seconds = sum(finished[t].seconds for t in trials)
-    found = Run(experiment, preset, results, verdicts, seconds, trial_seconds)
+    found = Run(experiment, preset, results, verdicts, seconds, trial_seconds, where)
     summary = {
         **found.document(),
         "version": experiment.version,
         "sizes": sizes_of(experiment, preset),
         "planned": trials,
         "trial_seconds": trial_seconds,
-        "environment": environment.describe(experiment.field),
+        "environment": where,
     }
     write_json(folder_of(out, experiment.name, preset) / "run.json", summary)
     return found
