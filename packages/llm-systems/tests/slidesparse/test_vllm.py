@@ -147,7 +147,7 @@ def test_the_server_answers(source: Path) -> None:
             command,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+            env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
         )
     try:
         answer = ask(port, server, log)
@@ -172,7 +172,7 @@ def ask(port: int, server: subprocess.Popen[bytes], log: Path) -> dict[str, Any]
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    for _ in range(300):
+    for _ in range(900):
         assert server.poll() is None, log.read_text()[-3000:]
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
