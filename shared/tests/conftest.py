@@ -108,7 +108,7 @@ def repro(demo_env: dict[str, str], tmp_path: Path) -> Repro:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

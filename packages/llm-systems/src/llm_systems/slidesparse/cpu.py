@@ -33,13 +33,13 @@ def available() -> str | None:
     return None if _kernel is None else ISAS.get(_kernel.isa())
 
 
-def pays(total: int, tokens: int) -> bool:
+def pays(total: int, tokens: int, inputs: int) -> bool:
     """Whether the kernel is worth it, by measurement against MKL on a core with AVX-512.
 
     Reading the panels limits the kernel, so that mild patterns gain only where dense products are
-    far from their peak.
+    far from their peak, or where many inputs share what it costs to pack the tokens.
     """
-    return total <= 8 or tokens <= 64
+    return tokens <= 64 or total <= 4 or (total <= 8 and inputs >= 1536)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def cpu_linear(
     because a traced graph must not depend on the number of tokens.
     """
     tokens = x.shape[0]
-    if dense is not None and not pays(total, tokens):
+    if dense is not None and not pays(total, tokens, x.shape[1]):
         return torch.nn.functional.linear(x, dense, bias)
     y = torch.empty((tokens, outputs), dtype=torch.float32)
     if not tokens:
