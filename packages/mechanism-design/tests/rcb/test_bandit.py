@@ -370,3 +370,25 @@ def test_the_exact_rule_renews_the_rarity_from_the_samples() -> None:
         if bandit.stage_ == "exploitation":
             break
     assert len(seen) >= 3
+
+
+def test_a_larger_budget_shortens_the_cold_start_and_regret_grows_as_a_root() -> None:
+    from mechanism_design.rcb import published_promotion, published_samples
+
+    env = LinearEnv(PRIOR, contexts, 0.1)
+    lengths = []
+    for eps in (0.0, 0.1, 0.3):
+        N = published_samples(0.1, 4, 3, 1 / 12, 0.3, eps)
+        L = published_promotion(0.3, 0.3, eps)
+        policy = RCB(PRIOR, N=N, L=L, sigma=0.1, phi0=1 / 12)
+        table = simulate(policy, env, 200_000, n_worlds=2, seed=1)
+        cold = table["kind"] != "ipgs"
+        lengths.append(cold.sum() / 2)
+        # N + N L (K - 1) expected rounds.
+        assert lengths[-1] == pytest.approx(N * (1 + 2 * L), rel=0.05)
+    assert lengths[0] > lengths[1] > lengths[2]
+    policy = RCB(PRIOR, N=50, L=5, sigma=0.1, phi0=1 / 12)
+    table = simulate(policy, env, 200_000, n_worlds=6, seed=2)
+    regret = table["regret"].where(table["kind"] == "ipgs", 0.0).groupby(table["world"]).cumsum()
+    at = {t: regret[table["t"] == t].mean() for t in (49_999, 199_999)}
+    assert 0.40 <= np.log2(at[199_999] / at[49_999]) / 2 <= 0.70
