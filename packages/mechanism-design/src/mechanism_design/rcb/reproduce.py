@@ -112,7 +112,10 @@ CLAIMS = [
         "A budget of .1 shortens the cold start", "cold_rounds", "tradeoff/eps-.1", "tradeoff/eps-0"
     ),
     _lower(
-        "A budget of .3 shortens it further", "cold_rounds", "tradeoff/eps-.3", "tradeoff/eps-.1"
+        "A budget of .3 shortens the cold start further",
+        "cold_rounds",
+        "tradeoff/eps-.3",
+        "tradeoff/eps-.1",
     ),
     _lower("A budget of .3 lowers total regret", "regret", "tradeoff/eps-.3", "tradeoff/eps-0"),
     _lower(
@@ -133,21 +136,26 @@ CLAIMS = [
         at_most=0.70,
     ),
     Claim(
-        text="and at least .40, as the square root of time",
+        text="Its exponent is at least .40, as for the square root of time",
         metric="exponent",
         arm="regret/rcb",
         at_least=0.40,
     ),
     Claim(text="Following RCB pays", metric="gain", arm="incentive/rcb", at_least=0.0),
-    Claim(text="Following LinUCB does not", metric="gain", arm="incentive/linucb", at_most=0.0),
     Claim(
-        text="Following SquareCB without a cold start does not",
+        text="Following LinUCB does not pay at first",
+        metric="gain",
+        arm="incentive/linucb",
+        at_most=0.0,
+    ),
+    Claim(
+        text="Following SquareCB without a cold start does not pay at first",
         metric="gain",
         arm="incentive/squarecb",
         at_most=0.0,
     ),
     Claim(
-        text="Following posterior greedy does not",
+        text="Following posterior greedy does not pay",
         metric="gain",
         arm="incentive/posterior-greedy",
         at_most=0.0,
@@ -159,7 +167,7 @@ CLAIMS = [
         at_most=0.0,
     ),
     Claim(
-        text="With 500 samples each it is",
+        text="With 10 arms and 500 samples each the published gamma is compatible",
         metric="gain",
         arm="gamma/published-500",
         at_least=0.0,
@@ -177,7 +185,7 @@ CLAIMS = [
         at_least=-0.003,
     ),
     Claim(
-        text="The conditional L does, to .003",
+        text="The conditional L keeps the conditional gain within the budget, to .003",
         metric="gain",
         arm="rule/conditional",
         at_least=-0.003,
