@@ -89,6 +89,17 @@ def demo_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+# What else is installed beside the demonstration is not the matter of these tests.
+COMMAND = """
+from repro_bench import catalog
+everything = catalog.entry_points
+catalog.entry_points = lambda group: [
+    point for point in everything(group=group) if point.value.startswith("demo_field")
+]
+from repro_bench.cli import main
+main()
+"""
+
 Repro = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -103,7 +114,7 @@ def repro(demo_env: dict[str, str], tmp_path: Path) -> Repro:
 
     def call(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", "from repro_bench.cli import main; main()", *arguments],
+            [sys.executable, "-c", COMMAND, *arguments],
             env=demo_env | env,
             cwd=tmp_path,
             capture_output=True,
