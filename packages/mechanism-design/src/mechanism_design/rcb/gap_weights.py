@@ -70,6 +70,13 @@ def sufficient_gamma(posterior_means: Array, eps: float = 0.0) -> float:
     -------
     float
         Infinite where an arm is never the best.
+
+    Examples
+    --------
+    Each arm leads by 1 in half of the worlds, so 1/gamma may be 0.5/2:
+
+    >>> round(sufficient_gamma(np.array([[[1.0, 0.0]], [[0.0, 1.0]]])), 6)
+    4.0
     """
     arms = posterior_means.shape[-1]
     others = second_best(posterior_means)
