@@ -259,8 +259,8 @@ def test_reward_noise_drowns_values_and_not_parameter_changes() -> None:
 @pytest.mark.slow
 def test_replay_by_parameter_change_finds_the_real_levels() -> None:
     # Known at 8e5 steps: PACE .34, a random score .17, domain randomisation .06, on levels whose
-    # unsolvable share is drawn in a way that is not written down. With ours domain randomisation does
-    # better (.22), so the order is held here and the factor of 3 is a claim of the experiment.
+    # unsolvable share is drawn in a way that is not written down. With ours domain randomisation
+    # does better (.22): the order is held here, the factor of 3 is a claim of the experiment.
     tests = generators.real_levels(300, seed=20_260)
     success = {}
     for method in ("pace-none", "random", "dr"):
