@@ -144,7 +144,6 @@ def run_policy(
     epochs = _Epochs(prior, sigma, worlds, phi0, train_on) if name in ("rcb", "squarecb") else None
     if name == "squarecb" and epochs is not None:
         epochs.begin(2, None, 2)
-    index = np.arange(worlds)
     arms_out, rewards_out = np.empty((worlds, T), dtype=np.int64), np.empty((worlds, T))
     regret_out = np.empty((worlds, T))
     gains: dict[int, float] = {}
@@ -199,7 +198,6 @@ def run_policy(
                 epochs.begin(first_epoch(N), cold.estimate, N * K)
         elif epochs is not None:
             epochs.step(x, arms, y)
-    assert index.size == worlds
     return Trace(arms_out, rewards_out, regret_out, gains, cold_rounds)
 
 
@@ -308,5 +306,4 @@ def risk_score(y: NDArray[np.int64], arms: NDArray[np.int64]) -> float:
     r""":math:`\sum_k p_k(2\,\mathrm{acc}_k - 1)`, which is twice the accuracy less 1."""
     shares = [float(np.mean(y == k)) for k in np.unique(y)]
     right = [float(np.mean(arms[y == k] == k)) for k in np.unique(y)]
-    total = sum(p * (2 * a - 1) for p, a in zip(shares, right, strict=True))
-    return math.fsum([total])
+    return math.fsum(p * (2 * a - 1) for p, a in zip(shares, right, strict=True))
