@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
@@ -25,6 +27,13 @@ def _enter(namespace: MutableMapping[str, Any]) -> None:
 def _leave(namespace: MutableMapping[str, Any]) -> None:
     os.chdir(namespace["_before"])
     namespace["_folder"].cleanup()
+
+
+@pytest.fixture(autouse=True)
+def _same_weights_in_every_run() -> None:
+    """A new layer draws its weights from torch's global generator."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 pytest_collect_file = Sybil(
