@@ -404,7 +404,7 @@ def test_vmap_and_functional_gradients() -> None:
     b = torch.rand(7, 1, dtype=torch.float64) + 0.5
     for project in (kl_project, lambda *a: euclidean_project(*a, lower=0.0)):
         mapped = torch.func.vmap(lambda y, b: project(y, ones(4), b))(y, b)  # noqa: B023
-        # Each may leave 1e-10 (1 + |b|) of the sum, |b| < 1.5, and no entry moves by more than the sum.
+        # Each may leave 1e-10 (1 + |b|) of the sum, |b| < 1.5; no entry moves more than the sum.
         close(mapped, project(y, ones(4), b), 5e-10)
         jacobian = torch.func.vmap(torch.func.jacrev(lambda y: project(y, ones(4), vec(1))))(y)  # noqa: B023
         x = project(y, ones(4), vec(1))
