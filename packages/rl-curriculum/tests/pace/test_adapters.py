@@ -1,10 +1,12 @@
-"""Policies of stable-baselines3 and CleanRL under the contract, by what their methods return."""
+"""Policies of stable-baselines3 and CleanRL under the contract of the scores and the trainer."""
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from stable_baselines3 import A2C, PPO
 from torch import nn
 
 from rl_curriculum.pace import (
@@ -15,30 +17,21 @@ from rl_curriculum.pace import (
     generators,
     pace_scores,
 )
+from rl_curriculum.pace._reference import score_by_autograd
 from rl_curriculum.pace.adapters import CleanRLAgent, StableBaselines3Policy
 
 
-class ActorCritic(nn.Module):
-    """The methods of stable-baselines3's ActorCriticPolicy that count, over an MLPPolicy."""
+class Spaces(gym.Env):
+    """All that stable-baselines3 asks of an environment before it learns."""
 
-    def __init__(self, inner: MLPPolicy) -> None:
-        super().__init__()
-        self.inner = inner
-        self.action_net = inner.actor_head
-
-    def forward(self, obs, deterministic=False):
-        logs, value = self.inner(obs)
-        distribution = torch.distributions.Categorical(logits=logs)
-        action = logs.argmax(-1) if deterministic else distribution.sample()
-        return action, value.unsqueeze(-1), distribution.log_prob(action)
-
-    def evaluate_actions(self, obs, actions):
-        logs, value = self.inner(obs)
-        distribution = torch.distributions.Categorical(logits=logs)
-        return value.unsqueeze(-1), distribution.log_prob(actions), distribution.entropy()
+    def __init__(self, inputs: int, actions: int) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (inputs,), np.float32)
+        self.action_space = gym.spaces.Discrete(actions)
 
 
 class Agent(nn.Module):
+    """The actor-critic of CleanRL's scripts."""
+
     def __init__(self, inner: MLPPolicy) -> None:
         super().__init__()
         self.inner = inner
@@ -50,33 +43,51 @@ class Agent(nn.Module):
         return action, distribution.log_prob(action), distribution.entropy(), value.unsqueeze(-1)
 
 
-ADAPTED = [
-    lambda inner: StableBaselines3Policy(ActorCritic(inner)),
-    lambda inner: CleanRLAgent(Agent(inner)),
-]
+def sb3(algorithm, inputs, actions):
+    return algorithm("MlpPolicy", Spaces(inputs, actions), device="cpu", seed=0)
 
 
-@pytest.mark.parametrize("adapt", ADAPTED, ids=["sb3", "cleanrl"])
-def test_an_adapted_policy_scores_as_the_policy_itself(random_rollout, adapt) -> None:
-    inner = MLPPolicy(5, 3, (8,), seed=0).double()
-    batch = random_rollout()
-    for method in ("auto", "vmap", "loop"):
-        np.testing.assert_allclose(
-            pace_scores(adapt(inner), batch, method=method), pace_scores(inner, batch), rtol=1e-9
-        )
-    for theirs, ours in zip(
-        adapt(inner).evaluate(batch.obs, batch.actions),
-        inner.evaluate(batch.obs, batch.actions),
-        strict=True,
-    ):
-        torch.testing.assert_close(theirs, ours)
+ADAPTED = {
+    "ppo": lambda n, k: StableBaselines3Policy(sb3(PPO, n, k).policy),
+    "a2c": lambda n, k: StableBaselines3Policy(sb3(A2C, n, k).policy),
+    "cleanrl": lambda n, k: CleanRLAgent(Agent(MLPPolicy(n, k, (8,), seed=0))),
+}
 
 
-@pytest.mark.parametrize("adapt", ADAPTED, ids=["sb3", "cleanrl"])
-def test_an_adapted_policy_trains_the_same_way_twice(adapt) -> None:
-    def train():
-        torch.manual_seed(int(np.random.default_rng().integers(1000)))
-        policy = adapt(MLPPolicy(79, 3, (8,), seed=0))
+@pytest.mark.parametrize("kind", ADAPTED)
+@pytest.mark.parametrize("method", ["auto", "vmap", "loop"])
+def test_the_score_is_the_squared_gradient_of_each_level(random_rollout, kind, method) -> None:
+    policy = ADAPTED[kind](5, 3)
+    # stable-baselines3 turns every observation into single precision.
+    batch = random_rollout(dtype=torch.float32)
+    np.testing.assert_allclose(
+        pace_scores(policy, batch, method=method, advantage_norm="none"),
+        score_by_autograd(policy, batch.obs, batch.actions, batch.advantages),
+        rtol=1e-5,
+    )
+
+
+def test_stable_baselines3_gives_the_same_numbers_through_its_own_calls(random_rollout) -> None:
+    policy = sb3(PPO, 5, 3).policy
+    batch = random_rollout(dtype=torch.float32)
+    logp, entropy, value = StableBaselines3Policy(policy).evaluate(batch.obs, batch.actions)
+    for t in range(len(batch.obs)):
+        theirs = policy.evaluate_actions(batch.obs[t], batch.actions[t])
+        for ours, other in zip(
+            (value[t], logp[t], entropy[t]), (theirs[0].squeeze(-1), *theirs[1:]), strict=True
+        ):
+            torch.testing.assert_close(ours, other)
+    actions = StableBaselines3Policy(policy).act(batch.obs[0], None, None, None)[0]
+    greedy, _ = policy.predict(batch.obs[0].numpy(), deterministic=True)
+    assert actions.tolist() == greedy.tolist()
+
+
+@pytest.mark.parametrize("kind", ADAPTED)
+def test_an_adapted_policy_trains_the_same_way_twice(kind) -> None:
+    def train(global_seed: int):
+        policy = ADAPTED[kind](79, 3)
+        first = [p.detach().clone() for p in policy.parameters()]
+        torch.manual_seed(global_seed)
         before = torch.get_rng_state()
         trainer = PACETrainer(
             policy,
@@ -87,9 +98,25 @@ def test_an_adapted_policy_trains_the_same_way_twice(adapt) -> None:
         ).learn(total_updates=2)
         # Their draws come from torch's global generator, which is left as it was.
         assert torch.equal(before, torch.get_rng_state())
-        return [p.detach().clone() for p in trainer.policy.parameters()]
+        last = [p.detach().clone() for p in trainer.policy.parameters()]
+        assert not all(torch.equal(a, b) for a, b in zip(first, last, strict=True))
+        return last
 
-    assert all(torch.equal(a, b) for a, b in zip(train(), train(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(train(2), train(3), strict=True))
+
+
+def test_a_trained_policy_stays_with_its_model(tmp_path) -> None:
+    model = sb3(PPO, 79, 3)
+    PACETrainer(
+        StableBaselines3Policy(model.policy),
+        MazeVecEnv(8, 16),
+        generators.standard,
+        PACEConfig(steps=16, capacity=16),
+    ).learn(total_updates=1)
+    model.save(tmp_path / "model.zip")
+    again = PPO.load(tmp_path / "model.zip", device="cpu")
+    for ours, theirs in zip(model.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_other_modules_are_refused() -> None:
