@@ -79,3 +79,17 @@ def test_worlds_replay_and_train() -> None:
     ).learn(total_updates=3)
     assert {"new", "replay", "mutate"} == {row["phase"] for row in trainer.history}
     assert np.isfinite(trainer.sampler.scores).all()
+
+
+@pytest.mark.slow
+@needs_jax
+def test_the_demonstration_reports_unseen_worlds() -> None:
+    command = [sys.executable, "-c", "from rl_curriculum.cli import main; main()"]
+    sizes = ["--steps", "600", "--num-envs", "8", "--length", "20"]
+    done = subprocess.run(
+        [*command, "pace", "craftax", *sizes], capture_output=True, text=True, check=True
+    )
+    assert "return on unseen worlds, after" in done.stdout
+    assert "Warning" not in done.stderr
+    # Three batches of 8 worlds x 20 steps leave less than 600, the fourth is the last.
+    assert "640, " in done.stdout

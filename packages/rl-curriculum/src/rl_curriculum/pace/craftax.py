@@ -138,7 +138,8 @@ class CraftaxVecEnv(VectorEnv[Any, Any, Any]):
         if seed is not None or not hasattr(self, "_key"):
             self._key = self._jax.random.PRNGKey(seed or 0)
         self._time = jnp.zeros(self.num_envs, dtype=jnp.int32)
-        return np.asarray(self._get_obs(self._state), dtype=np.float32)
+        # JAX's own buffers are read-only.
+        return np.array(self._get_obs(self._state), dtype=np.float32)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -160,9 +161,9 @@ class CraftaxVecEnv(VectorEnv[Any, Any, Any]):
         terminated, truncated = np.asarray(done), np.asarray(cut)
         info = {}
         if terminated.any() or truncated.any():
-            info["final_obs"] = np.asarray(obs, dtype=np.float32)
+            info["final_obs"] = np.array(obs, dtype=np.float32)
         return (
-            np.asarray(shown, dtype=np.float32),
+            np.array(shown, dtype=np.float32),
             np.asarray(reward, dtype=np.float32),
             terminated,
             truncated,
