@@ -168,6 +168,7 @@ class RCB:
         self._L = self._L_now()
         self._cold_grams, self._cold_moments = np.zeros((K, d, d)), np.zeros((K, d))
         self._cold = Rows(d)
+        self._believed: Array | None = None
         self._rows, self._training = Rows(d), Rows(d)
         self._grams, self._moments = np.zeros((K, d, d)), np.zeros((K, d))
         self._coef: Array | None = None
@@ -391,6 +392,8 @@ class RCB:
         before = self.saturated.copy()
         if self.epoch_ is None:
             keep = np.flatnonzero(taught)
+            if len(keep):
+                self._believed = None
             for k in np.unique(played[keep]):
                 own = keep[played[keep] == k]
                 asked = own[counted[own]][: max(0, self.N - int(self.N_[k]))]
@@ -508,8 +511,11 @@ class RCB:
             probabilities[index, organic] = 1.0
             ones = np.ones(n)
             return (ones, probabilities, None, organic) if full else (ones, probabilities)
-        posterior, _ = self.prior.posterior(self._cold_grams, self._cold_moments, self.sigma)
-        believed = np.where(sampled, rows @ posterior.T, means)
+        if self._believed is None:
+            self._believed, _ = self.prior.posterior(
+                self._cold_grams, self._cold_moments, self.sigma
+            )
+        believed = np.where(sampled, rows @ self._believed.T, means)
         organic = believed.argmax(1)
         promoted = np.where(sampled, -np.inf, means).argmax(1)
         if self.promotion == "adaptive":
