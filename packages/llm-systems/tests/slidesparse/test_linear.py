@@ -35,7 +35,7 @@ def layer() -> Callable[..., nn.Linear]:
 
 @needs_kernel
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
-@pytest.mark.parametrize("tokens", [1, 7, 8, 9, 64, 128, 129, 300])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 7, 9, 33, 64, 128, 129, 300])
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (7, 9), (65, 250), (1025, 64)])
 def test_the_kernel_is_the_dense_product(
     isa: str, tokens: int, outputs: int, inputs: int, pattern: Pattern,
@@ -62,7 +62,7 @@ def test_the_kernel_skips_whatever_is_zero() -> None:
     weight[:, 64:128] = 0
     streams = cpu.encode(weight, "6:8")
     assert len(streams.values) == int((weight != 0).sum())
-    for tokens in (3, 100):
+    for tokens in (3, 10, 100):
         x = torch.randn(tokens, 200, generator=generator)
         expected = x.double() @ weight.double().T
         torch.testing.assert_close(

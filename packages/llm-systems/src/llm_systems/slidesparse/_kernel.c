@@ -25,7 +25,7 @@
 #define ROWS 1024 /* rows of a chunk */
 #define TILE 64   /* most inputs of a tile */
 #define STEP 4    /* a pair shares a multiple of this: fewer lengths of loops, and unrolled ones */
-#define FEW 8     /* most tokens of the kernel for few tokens */
+#define FEW 4     /* most tokens of the kernel for few tokens */
 #define AVX512 "avx512f,avx512vl,avx512dq,avx512bw,avx2,bmi,bmi2,fma,popcnt"
 #define AVX2 "avx2,bmi,bmi2,fma,popcnt"
 #define INLINE(target_) __attribute__((target(target_), always_inline)) static inline
@@ -180,6 +180,8 @@ __attribute__((target(AVX2))) static void unpack(const job *j, int64_t first, in
                                     float *restrict sums, int64_t chunk, const int n) {               \
         const int64_t width = n * LANES, tiles = up(weights->inputs, weights->tile);                  \
         const int64_t pairs = up(least(ROWS, weights->outputs - chunk * ROWS), 2);                    \
+        /* Enough chains of sums to hide how long a multiplication takes. */                          \
+        const int sets = n == 1 ? 4 : n <= 4 ? 2 : 1;                                                 \
         const uint64_t *mask = weights->masks + chunk * tiles * (ROWS / 2) * 3;                       \
         const uint16_t *rows = weights->rows + chunk * tiles * (ROWS / 2) * 2;                        \
         const float *w = weights->values + weights->starts[chunk];                                    \
@@ -191,20 +193,23 @@ __attribute__((target(AVX2))) static void unpack(const job *j, int64_t first, in
                 uint64_t both = mask[0], one = mask[1], two = mask[2];                                \
                 const int64_t shared = __builtin_popcountll(both);                                    \
                 const int64_t rest_a = __builtin_popcountll(one), rest_b = __builtin_popcountll(two); \
-                EACH(n) a[i] = (NAME##_v){0};                                                         \
-                EACH(n) b[i] = (NAME##_v){0};                                                         \
+                EACH(n * sets) a[i] = (NAME##_v){0};                                                  \
+                EACH(n * sets) b[i] = (NAME##_v){0};                                                  \
                 for (int64_t s = 0; s < shared; s += STEP) {                                          \
-                    _Pragma("GCC unroll 4") for (int64_t u = s; u < s + STEP; u++) {                  \
+                    _Pragma("GCC unroll 4") for (int u = 0; u < STEP; u++) {                          \
                         const NAME##_v *in = NAME##_next(inputs, &both, width);                       \
-                        const NAME##_v first = NAME##_all(w[u]), second = NAME##_all(w[shared + u]);  \
+                        const NAME##_v first = NAME##_all(w[s + u]);                                  \
+                        const NAME##_v second = NAME##_all(w[shared + s + u]);                        \
                         EACH(n) {                                                                     \
                             const NAME##_v x = in[i];                                                 \
-                            FMA(a[i], first, x);                                                      \
-                            FMA(b[i], second, x);                                                     \
+                            FMA(a[u % sets * n + i], first, x);                                       \
+                            FMA(b[u % sets * n + i], second, x);                                      \
                         }                                                                             \
                     }                                                                                 \
                 }                                                                                     \
                 w += 2 * shared;                                                                      \
+                EACH(n * sets - n) a[i % n] += a[n + i];                                              \
+                EACH(n * sets - n) b[i % n] += b[n + i];                                              \
                 const int64_t common = least(rest_a, rest_b);                                         \
                 _Pragma("GCC unroll 2") for (int64_t s = 0; s < common; s++) {                        \
                     const NAME##_v *in = NAME##_next(inputs, &one, width);                            \
@@ -302,11 +307,7 @@ __attribute__((target(AVX512))) static void few(const job *j, const float *x, fl
     case 1: few_body(j, x, sums, chunk, 1); break;
     case 2: few_body(j, x, sums, chunk, 2); break;
     case 3: few_body(j, x, sums, chunk, 3); break;
-    case 4: few_body(j, x, sums, chunk, 4); break;
-    case 5: few_body(j, x, sums, chunk, 5); break;
-    case 6: few_body(j, x, sums, chunk, 6); break;
-    case 7: few_body(j, x, sums, chunk, 7); break;
-    default: few_body(j, x, sums, chunk, 8); break;
+    default: few_body(j, x, sums, chunk, FEW); break;
     }
 }
 
@@ -464,7 +465,9 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", NULL, -1, 
                                     NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernel(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddIntConstant(made, "ROWS", ROWS)) {
+    __builtin_cpu_init();
+    if (made && (PyModule_AddIntConstant(made, "ROWS", ROWS) ||
+                 PyModule_AddIntConstant(made, "AMD", __builtin_cpu_is("amd") != 0))) {
         Py_DECREF(made);
         return NULL;
     }

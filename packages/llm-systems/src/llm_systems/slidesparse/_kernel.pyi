@@ -1,4 +1,5 @@
 ROWS: int
+AMD: int
 
 def isa() -> int: ...
 def encode(
