@@ -72,7 +72,23 @@ def test_check_finds_the_first_bad_block() -> None:
     assert report.first_bad == (1, 1)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_are_no_numbers_are_refused(value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("place", [0, 21, 79])
+def test_values_that_are_no_numbers_are_refused(
+    value: float, dtype: torch.dtype, place: int
+) -> None:
+    weight = torch.zeros(80, dtype=dtype)
+    weight[place] = value
     with pytest.raises(ValueError, match="NaN or infinity"):
-        check(torch.tensor([[value, 0, 0, 0]]), "2:4")
+        check(weight.view(2, 40), "2:4")
+
+
+def test_eight_bit_floats_that_are_no_numbers_are_refused() -> None:
+    weight = torch.tensor([[float("nan"), 0, 0, 0]]).to(torch.float8_e4m3fn)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        check(weight, "2:4")
+
+
+def test_a_weight_without_rows_obeys() -> None:
+    assert check(torch.zeros(0, 8), "6:8").ok

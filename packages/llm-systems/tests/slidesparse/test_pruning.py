@@ -18,6 +18,18 @@ def test_magnitude_drops_the_two_smallest() -> None:
     assert mask.sum() == 6
 
 
+def test_of_equal_scores_the_first_go() -> None:
+    weight = torch.tensor([[2.0, 1, 1, 1, 3, 3, 3, 3], [1, 1, 1, 1, 1, 1, 1, 1]])
+    mask = prune_(weight, "6:8")
+    assert mask.int().tolist() == [[1, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1, 1]]
+
+
+def test_scores_beyond_the_largest_number_are_equal() -> None:
+    weight = torch.full((1, 8), 100.0)
+    mask = prune_(weight, "6:8", "wanda", calib=torch.full((8,), 3e38))
+    assert mask.int().tolist() == [[0, 0, 1, 1, 1, 1, 1, 1]]
+
+
 @pytest.mark.parametrize("method", ["magnitude", "random", "wanda", "sparsegpt"])
 @pytest.mark.parametrize("inputs", [1, 7, 40, 130, 300])
 def test_every_method_gives_the_pattern(method: str, inputs: int, pattern: Pattern) -> None:

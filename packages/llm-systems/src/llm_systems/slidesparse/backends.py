@@ -19,8 +19,8 @@ from torch import Tensor
 
 from . import cpu
 from .lifting import LARGEST, TYPES, lift, quantize, quantize_lift
-from .patterns import Pattern
-from .windows import require_pattern, slide
+from .patterns import Pattern, require_pattern
+from .windows import slide
 
 Activation = Literal["int8", "fp8"] | None
 Backend = Literal["auto", "cpu", "cusparselt", "torch", "dense"]

@@ -69,8 +69,7 @@ class ConversionReport:
 def report_layer(name: str, before: Tensor, after: Tensor, pattern: Pattern) -> LayerReport:
     """Compare a weight [O, K] before and after pruning, and check that sliding loses nothing."""
     slid = slide(after, pattern)
-    total = float(before.double().pow(2).sum())
-    lost = float((before.double() - after.double()).pow(2).sum())
+    total, lost = _energy(before), _energy(before.to(torch.float32) - after.to(torch.float32))
     return LayerReport(
         layer=name,
         outputs=after.shape[0],
@@ -82,6 +81,12 @@ def report_layer(name: str, before: Tensor, after: Tensor, pattern: Pattern) -> 
         bytes_slid=slid.nbytes,
         bound=pattern.max_speedup,
     )
+
+
+def _energy(weight: Tensor) -> float:
+    """The sum of squares, of each row in float32 and of the rows in float64."""
+    rows = torch.linalg.vector_norm(weight, dim=1, dtype=torch.float32)
+    return float(rows.double().pow(2).sum())
 
 
 def linear_layers(

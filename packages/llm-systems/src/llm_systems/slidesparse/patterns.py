@@ -142,20 +142,38 @@ def check(weight: Tensor, pattern: str | Pattern) -> PatternReport:
     """
     pattern = Pattern.parse(pattern)
     counts = nonzeros_of_blocks(weight, pattern)
-    bad = counts > pattern.keep
-    first = None
-    if bad.any():
-        row, block = bad.nonzero()[0].tolist()
-        first = (row, block)
+    first = first_above(counts, pattern.keep)
     worst = int(counts.max()) if counts.numel() else 0
-    return PatternReport(first is None, int(bad.sum()), worst, first)
+    return PatternReport(first is None, int((counts > pattern.keep).sum()), worst, first)
+
+
+def require_pattern(weight: Tensor, pattern: Pattern) -> None:
+    """Raise `PatternViolation` for the first block with too many nonzeros."""
+    refuse_excess(nonzeros_of_blocks(weight, pattern), pattern)
+
+
+def refuse_excess(counts: Tensor, pattern: Pattern) -> None:
+    """Raise `PatternViolation` for the first of the counts [O, G] above the pattern's."""
+    first = first_above(counts, pattern.keep)
+    if first is not None:
+        raise PatternViolation(*first, int(counts[first]), pattern)
+
+
+def first_above(counts: Tensor, most: int) -> tuple[int, int] | None:
+    """Row and block of the first count [O, G] above `most`."""
+    bad = counts > most
+    if not bad.any():
+        return None
+    row, block = bad.nonzero()[0].tolist()
+    return row, block
 
 
 def nonzeros_of_blocks(weight: Tensor, pattern: Pattern) -> Tensor:
     """Nonzeros [O, G] of each block of a weight [O, K]."""
     mask = is_nonzero(check_matrix(weight, "weight"))
     blocks: Tensor = pad_columns(mask, pattern.total).unflatten(1, (-1, pattern.total))
-    return blocks.sum(-1)
+    # A product is many times faster than sums over so few entries.
+    return (blocks.to(torch.float32) @ blocks.new_ones(pattern.total, dtype=torch.float32)).int()
 
 
 def check_matrix(weight: Tensor, name: str) -> Tensor:
@@ -168,7 +186,8 @@ def check_matrix(weight: Tensor, name: str) -> Tensor:
         raise TypeError(f"{name} is {weight.dtype}; allowed: a real floating or integer type")
     if weight.dtype.is_floating_point:
         wide = weight if weight.dtype.itemsize > 1 else weight.to(torch.float32)
-        if not torch.isfinite(wide).all():
+        # Smallest and largest pass NaN on, and take a fifth of the time of looking at each.
+        if weight.numel() and not all(map(torch.isfinite, torch.aminmax(wide))):
             raise ValueError(f"{name} holds NaN or infinity; allowed: finite values")
     return weight
 
@@ -182,6 +201,10 @@ def is_nonzero(weight: Tensor) -> Tensor:
 
 def without_negative_zeros(weight: Tensor) -> Tensor:
     """The same values with -0.0 as 0.0: compressors count the bits of -0.0 as a nonzero."""
+    if not weight.dtype.is_floating_point:
+        return weight
+    if weight.dtype.itemsize > 1:
+        return weight + 0.0
     bits = raw(weight)
     return torch.where(is_nonzero(weight), bits, torch.zeros_like(bits)).view(weight.dtype)
 

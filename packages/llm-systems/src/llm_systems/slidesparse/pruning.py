@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from .patterns import Pattern, check_matrix, is_nonzero, raw
+from .patterns import Pattern, check_matrix, is_nonzero, raw, require_pattern
 
 Method = Literal["magnitude", "wanda", "sparsegpt", "random", "keep"]
 METHODS = get_args(Method)
@@ -21,10 +21,13 @@ def smallest_two(scores: Tensor, pattern: Pattern) -> Tensor:
     outputs, inputs = scores.shape
     padding = -inputs % pattern.total
     low = scores.new_full((outputs, padding), -torch.inf)
-    blocks = torch.cat([scores, low], 1).unflatten(1, (-1, pattern.total))
-    # Of equal scores the first go, so that the result does not depend on the sorting method.
-    order = torch.sort(blocks, dim=-1, stable=True).indices[..., :2]
-    kept = torch.ones_like(blocks, dtype=torch.bool).scatter_(-1, order, False)
+    # Infinity marks what is dropped already.
+    finite = scores.clamp(max=torch.finfo(scores.dtype).max)
+    blocks = torch.cat([finite, low], 1).unflatten(1, (-1, pattern.total))
+    for _ in range(2):
+        # Of equal scores the first goes.
+        blocks.scatter_(-1, blocks.argmin(-1, keepdim=True), torch.inf)
+    kept: Tensor = blocks != torch.inf
     return kept.flatten(1)[:, :inputs]
 
 
@@ -173,8 +176,6 @@ def prune_(
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
     updated: Tensor | None = None
     if method == "keep":
-        from .windows import require_pattern
-
         require_pattern(weight, pattern)
         return is_nonzero(weight)
     if method == "magnitude":

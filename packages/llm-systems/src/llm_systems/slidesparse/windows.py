@@ -20,54 +20,57 @@ from torch import Tensor
 
 from .patterns import (
     Pattern,
-    PatternViolation,
     check_matrix,
+    first_above,
     is_nonzero,
-    nonzeros_of_blocks,
     pad_columns,
     raw,
+    refuse_excess,
     without_negative_zeros,
 )
 
 
-def kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor]:
+def kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor, Tensor]:
     """The windows' slots of blocks with nonzeros `mask` [..., L], `L = zeros + kept`.
 
     Parameters
     ----------
     mask
-        Where the blocks are not zero; at least `zeros` positions of each are zero.
+        Where the blocks are not zero.
     zeros, keep
         What a window of the hardware skips, and what it computes.
 
     Returns
     -------
     tuple
-        The kept positions [..., L - zeros] in rising order and their lanes in their windows; slot
-        `k` belongs to window `k // keep`.
+        The nonzeros [...] of each block; the kept positions [..., L - zeros] in rising order; and
+        their lanes in their windows: slot `k` belongs to window `k // keep`. Positions and lanes
+        mean nothing for a block with fewer than `zeros` zeros.
     """
     total = mask.shape[-1]
     if total > _TABLE:
         return _kept_slots(mask, zeros, keep)
     # Every mask of a block is looked up by the number whose bits it is.
     bits = torch.pow(2.0, torch.arange(total, device=mask.device))
-    code = (mask.to(torch.float32) @ bits).to(torch.int64)
-    positions, lanes = _tables(total, zeros, keep, str(mask.device))
-    return positions[code], lanes[code]
+    code = (mask.to(torch.float32) @ bits).to(torch.int64).flatten()
+    count, position, lane = (
+        table.index_select(0, code) for table in _tables(total, zeros, keep, str(mask.device))
+    )
+    shape = mask.shape[:-1]
+    return count.view(shape), position.view(*shape, -1), lane.view(*shape, -1)
 
 
 _TABLE = 16
 
 
 @functools.lru_cache(maxsize=32)
-def _tables(total: int, zeros: int, keep: int, device: str) -> tuple[Tensor, Tensor]:
+def _tables(total: int, zeros: int, keep: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
     codes = torch.arange(2**total, device=device)[:, None]
     masks = (codes >> torch.arange(total, device=device)) & 1
-    position, lane = _kept_slots(masks.bool(), zeros, keep)
-    return position, lane.to(torch.uint8)
+    return _kept_slots(masks.bool(), zeros, keep)
 
 
-def _kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor]:
+def _kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor, Tensor]:
     free = ~mask
     # Zeros from here to the end of the block: the last `zeros` of them are dropped.
     to_the_end = free.flip(-1).cumsum(-1).flip(-1)
@@ -80,7 +83,7 @@ def _kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor]:
     position.scatter_(-1, place, torch.arange(mask.shape[-1], device=mask.device).expand_as(place))
     position = position[..., :kept]
     rank = torch.arange(kept, device=mask.device)
-    return position, position - keep * (rank // keep)
+    return mask.sum(-1), position, (position - keep * (rank // keep)).to(torch.uint8)
 
 
 def decompose(weight: Tensor, *, zeros: int, hw: int, total: int) -> Tensor:
@@ -102,9 +105,7 @@ def decompose(weight: Tensor, *, zeros: int, hw: int, total: int) -> Tensor:
     Raises
     ------
     ValueError
-        For sizes that do not fit together.
-    PatternViolation
-        For a block with too many nonzeros.
+        For sizes that do not fit together, or a block with too many nonzeros.
 
     Examples
     --------
@@ -121,14 +122,13 @@ def decompose(weight: Tensor, *, zeros: int, hw: int, total: int) -> Tensor:
         raise ValueError(f"weight has {weight.shape[1]} inputs; allowed: a multiple of {total}")
     blocks = raw(weight).unflatten(1, (-1, total))
     mask = is_nonzero(weight).unflatten(1, (-1, total))
-    count = mask.sum(-1)
-    if (count > total - zeros).any():
-        row, block = (count > total - zeros).nonzero()[0].tolist()
+    count, position, lane = kept_slots(mask, zeros, keep)
+    first = first_above(count, total - zeros)
+    if first is not None:
         raise ValueError(
-            f"row {row}, block {block} has {int(count[row, block])} nonzeros; "
+            f"row {first[0]}, block {first[1]} has {int(count[first])} nonzeros; "
             f"allowed: {total - zeros} of {total}"
         )
-    position, lane = kept_slots(mask, zeros, keep)
     window = torch.arange(total - zeros, device=weight.device) // keep
     values = blocks.gather(-1, position)
     out = torch.zeros(
@@ -242,19 +242,10 @@ def slide(weight: Tensor, pattern: str | Pattern, *, pad: bool = True) -> SlidWe
         raise ValueError(
             f"weight has {inputs} inputs, no multiple of {pattern.total}; allowed with pad=True"
         )
-    require_pattern(weight, pattern)
-    full = pad_columns(without_negative_zeros(weight), pattern.total)
-    blocks = (outputs, -1, pattern.total)
-    position, lane = kept_slots(is_nonzero(full).view(blocks), 2, 2)
-    values = raw(full).view(blocks).gather(-1, position).view(weight.dtype)
-    shape = (outputs, full.shape[1] // pattern.total, pattern.windows, 2)
-    return SlidWeight(values.view(shape), lane.to(torch.uint8).view(shape), inputs, pattern)
-
-
-def require_pattern(weight: Tensor, pattern: Pattern) -> None:
-    """Raise `PatternViolation` for the first block with too many nonzeros."""
-    counts = nonzeros_of_blocks(weight, pattern)
-    bad = counts > pattern.keep
-    if bad.any():
-        row, block = bad.nonzero()[0].tolist()
-        raise PatternViolation(row, block, int(counts[row, block]), pattern)
+    full = pad_columns(weight, pattern.total)
+    blocks = (outputs, full.shape[1] // pattern.total, pattern.total)
+    counts, position, lane = kept_slots(is_nonzero(full).view(blocks), 2, 2)
+    refuse_excess(counts, pattern)
+    values = without_negative_zeros(raw(full).view(blocks).gather(-1, position).view(weight.dtype))
+    shape = (*blocks[:2], pattern.windows, 2)
+    return SlidWeight(values.view(shape), lane.view(shape), inputs, pattern)
