@@ -1,0 +1,133 @@
+r"""Rewards for answers in `\boxed{...}`, compared as numbers without evaluating anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+_BOX = re.compile(r"\\f?boxed\s*\{")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_SPACES = re.compile(r"\\[,;:!> ]|~|\\quad|\\qquad|\s+")
+_FRACTION = re.compile(r"([+-]?)\\[dtc]?frac(?:\{([^{}]*)\}|(\d))(?:\{([^{}]*)\}|(\d))")
+_NUMBER = re.compile(r"([+-]?)([0-9]+(?:,[0-9]{3})+|[0-9]*)(?:\.([0-9]*))?")
+# Numbers longer than this are compared as text: arithmetic on them could take forever.
+_LONGEST = 2000
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""What stands in the last complete `\boxed{...}` of a text, braces inside it included.
+
+    Examples
+    --------
+    >>> boxed_answer(r"so \boxed{\frac{1}{2}}, that is \boxed{\frac{2}{4}}.")
+    '\\frac{2}{4}'
+    >>> boxed_answer("no box") is None
+    True
+    """
+    for match in reversed(list(_BOX.finditer(text))):
+        depth = 1
+        for place in range(match.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            if depth == 0:
+                return text[match.end() : place]
+    return None
+
+
+def normal_form(answer: str) -> Fraction | str:
+    r"""The number that an answer means, or its text without typesetting.
+
+    Integers, decimals, `a/b`, `\frac`, `\dfrac`, `\tfrac` and `\cfrac`, with signs, thousands'
+    commas, `$`, `\text`, spaces and a full stop at the end. A fraction over zero, and a number of
+    more than 2000 characters, stay text. A percent sign is no part of the number.
+
+    Examples
+    --------
+    >>> normal_form(r"$-\dfrac{1,000}{3}$."), normal_form("0.50"), normal_form("x + 1")
+    (Fraction(-1000, 3), Fraction(1, 2), 'x+1')
+    """
+    text = answer.strip().replace("−", "-").replace("–", "-")
+    text = text.replace(r"\left", "").replace(r"\right", "")
+    text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "").replace("%", "")
+    text = text.replace(r"\(", "").replace(r"\)", "").replace("{,}", ",")
+    text = _WRAPPED.sub(r"\1", text)
+    text = _SPACES.sub("", text).rstrip(".").removesuffix(r"^\circ")
+    while text.startswith("{") and text.endswith("}"):
+        text = text[1:-1]
+    number = _as_number(text) if len(text) <= _LONGEST else None
+    return text if number is None else number
+
+
+def _as_number(text: str) -> Fraction | None:
+    fraction = _FRACTION.fullmatch(text)
+    if fraction:
+        sign, *parts = fraction.groups()
+        above, below = (parts[0] or parts[1] or ""), (parts[2] or parts[3] or "")
+    elif text.count("/") == 1:
+        sign = ""
+        above, below = text.split("/")
+    else:
+        return _as_decimal(text)
+    top, bottom = _as_decimal(above), _as_decimal(below)
+    if top is None or not bottom:
+        return None
+    return -top / bottom if sign == "-" else top / bottom
+
+
+def _as_decimal(text: str) -> Fraction | None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, part = match[1], match[2].replace(",", ""), match[3] or ""
+    if not whole and not part:
+        return None
+    value = Fraction(int(whole + part), 10 ** len(part))
+    return -value if sign == "-" else value
+
+
+def completion_text(completion: Any) -> str:
+    """The text of a completion, which TRL hands over as a string or as messages.
+
+    Examples
+    --------
+    >>> completion_text([{"role": "assistant", "content": "7"}])
+    '7'
+    """
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1].get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content)
+
+
+def boxed_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+    r"""1 where the boxed answer of a completion means the right one, else 0.
+
+    Parameters
+    ----------
+    completions
+        Texts, or lists of messages whose last one counts.
+    answer
+        The right answers; what follows `####` where that stands in one (GSM8K), or the content of
+        a box.
+
+    Returns
+    -------
+    A float for each completion; the function is a reward for TRL whose data have a column `answer`.
+
+    Examples
+    --------
+    >>> boxed_reward([r"\boxed{\frac{2}{4}}", "0.5"], ["1/2", "1/2"])
+    [1.0, 0.0]
+    """
+    result = []
+    for completion, right in zip(completions, answer, strict=True):
+        given = boxed_answer(completion_text(completion))
+        wanted = str(right).rpartition("####")[2]
+        boxed = boxed_answer(wanted)
+        wanted = wanted if boxed is None else boxed
+        same = given is not None and given.strip() != "" and normal_form(given) == normal_form(wanted)
+        result.append(float(same))
+    return result
