@@ -5,6 +5,7 @@ from importlib import import_module
 import typer
 
 PAPERS = {
+    "gtpo": "Credit tokens and responses by entropy.",
     "pace": "Train on the levels that still move the policy.",
 }
 

@@ -72,9 +72,7 @@ def explain_group(group: Group, method: str | Method = "gtpo") -> Explanation:
     for row, response in enumerate(group.responses):
         entropy[row, : len(response.tokens)] = torch.tensor(response.entropy)
         mask[row, : len(response.tokens)] = True
-    rewards = torch.tensor(
-        [math.nan if r.reward is None else r.reward for r in group.responses]
-    )
+    rewards = torch.tensor([math.nan if r.reward is None else r.reward for r in group.responses])
     advantages, kept = how.advantages(rewards, entropy, mask, size)
     known = ~rewards.isnan()
     weights = torch.ones_like(entropy)
@@ -119,7 +117,9 @@ def read_groups(path: Path) -> list[Group]:
 
 def write_groups(path: Path, groups: Sequence[Group]) -> None:
     """Write groups as `read_groups` reads them, the whole file or none of it."""
-    text = "".join(json.dumps(asdict(g), ensure_ascii=False, allow_nan=False) + "\n" for g in groups)
+    text = "".join(
+        json.dumps(asdict(g), ensure_ascii=False, allow_nan=False) + "\n" for g in groups
+    )
     write_atomic(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
@@ -195,9 +195,7 @@ def as_html(explanations: Sequence[Explanation]) -> str:
         parts.append(f"<h2>{html.escape(explanation.group.prompt)}</h2>")
         for number, response in enumerate(explanation.group.responses):
             reward = "no reward" if response.reward is None else f"reward {response.reward:g}"
-            spans = "".join(
-                _span(r, strongest, highest) for r in rows if r["response"] == number
-            )
+            spans = "".join(_span(r, strongest, highest) for r in rows if r["response"] == number)
             parts.append(f'<p class="response"><b>{reward}</b> {spans}</p>')
     legend = (
         "<p>Green: pushed up. Red: pushed down. Underline: entropy. "

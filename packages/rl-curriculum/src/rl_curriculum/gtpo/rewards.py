@@ -122,12 +122,26 @@ def boxed_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) ->
     >>> boxed_reward([r"\boxed{\frac{2}{4}}", "0.5"], ["1/2", "1/2"])
     [1.0, 0.0]
     """
-    result = []
-    for completion, right in zip(completions, answer, strict=True):
-        given = boxed_answer(completion_text(completion))
-        wanted = str(right).rpartition("####")[2]
-        boxed = boxed_answer(wanted)
-        wanted = wanted if boxed is None else boxed
-        same = given is not None and given.strip() != "" and normal_form(given) == normal_form(wanted)
-        result.append(float(same))
-    return result
+    given = (boxed_answer(completion_text(c)) or "" for c in completions)
+    return [_same(g, right) for g, right in zip(given, answer, strict=True)]
+
+
+def exact_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+    """1 where a completion as a whole means the right answer, else 0.
+
+    Parameters and returns are those of `boxed_reward`.
+
+    Examples
+    --------
+    >>> exact_reward([" 0.5", "it is 0.5"], ["1/2", "1/2"])
+    [1.0, 0.0]
+    """
+    given = (completion_text(c) for c in completions)
+    return [_same(g, right) for g, right in zip(given, answer, strict=True)]
+
+
+def _same(given: str, right: str) -> float:
+    wanted = str(right).rpartition("####")[2]
+    boxed = boxed_answer(wanted)
+    wanted = wanted if boxed is None else boxed
+    return float(given.strip() != "" and normal_form(given) == normal_form(wanted))

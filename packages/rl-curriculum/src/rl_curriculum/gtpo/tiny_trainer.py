@@ -98,9 +98,7 @@ class TinyRLTrainer:
         texts = [t for t in self.task.prompts(self.rng, self.prompts) for _ in range(self.group)]
         prompts = encode(texts).to(self.device)
         samples = self.model.sample(prompts, self.task.max_new_tokens, self.generator)
-        rewards = torch.tensor(
-            self.task.verify(texts, decode(samples.tokens)), device=self.device
-        )
+        rewards = torch.tensor(self.task.verify(texts, decode(samples.tokens)), device=self.device)
         credit, mask = self.method.advantages(rewards, samples.entropy, samples.mask, self.group)
         groups = rewards.view(self.prompts, self.group)
         contrast = (groups.amax(1) > groups.amin(1)).repeat_interleave(self.group)
@@ -117,8 +115,13 @@ class TinyRLTrainer:
         for _ in range(self.epochs if len(kept) else 0):
             order = torch.randperm(len(kept), generator=self.generator, device=self.device)
             for part in kept[order].chunk(self.minibatches):
-                stats = self._update(prompts[part], samples.tokens[part], samples.logp[part],
-                                     credit[part], mask[part])
+                stats = self._update(
+                    prompts[part],
+                    samples.tokens[part],
+                    samples.logp[part],
+                    credit[part],
+                    mask[part],
+                )
                 for name, value in stats.items():
                     row[name] += value / updates
         return row

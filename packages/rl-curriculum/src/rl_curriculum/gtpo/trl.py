@@ -193,9 +193,7 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self, model: Any, reward_funcs: Any = None, args: Any = None, *more: Any, **named: Any
     ) -> None:
         if not isinstance(args, self._config):
-            raise TypeError(
-                f"args is a {type(args).__name__}; allowed: a {self._config.__name__}"
-            )
+            raise TypeError(f"args is a {type(args).__name__}; allowed: a {self._config.__name__}")
         self._scoring = False
         self._seen_entropy: Tensor | None = None
         self._rewards = torch.empty(0)

@@ -1,0 +1,248 @@
+"""A training run from a file of settings: what is asked for, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .rewards import boxed_reward, exact_reward
+
+REWARDS: dict[str, Callable[..., list[float]]] = {"boxed": boxed_reward, "exact": exact_reward}
+_TOP = ("method", "model", "data", "output_dir", "reward", "system", "lora", "training")
+_METHODS = ("gtpo", "grpo-s", "grpo")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked file of settings; `config` is the configuration of the trainer."""
+
+    method: str
+    model: str
+    output_dir: Path
+    reward: str
+    lora: Mapping[str, Any] | None
+    config: Any
+    prompts: list[Any]
+    answers: list[str]
+    raw: Mapping[str, Any]
+
+
+def read_settings(path: Path) -> Settings:
+    """Read and check a YAML file of settings and the data that it names.
+
+    The keys are `model`, `data` and `output_dir`; optionally `method` (gtpo, grpo-s, grpo),
+    `reward` (boxed, exact), `system` (a system message; makes the prompts conversations), `lora`
+    (arguments of peft's LoraConfig) and `training` (arguments of `GTPOConfig`, `GRPOSConfig` or
+    `trl.GRPOConfig`). Paths are relative to the file. Nothing in it is executed.
+
+    Raises
+    ------
+    ValueError
+        If a key or a value is not allowed, naming it, or a line of the data is not, with its
+        number.
+    OSError
+        If a file cannot be read.
+    """
+    import yaml
+
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path} holds no settings; allowed: {', '.join(_TOP)}")
+    unknown = [str(key) for key in raw if key not in _TOP]
+    if unknown:
+        raise ValueError(f"{path}: {', '.join(unknown)} unknown; allowed: {', '.join(_TOP)}")
+    for key in ("model", "data", "output_dir"):
+        if not isinstance(raw.get(key), str) or not raw[key]:
+            raise ValueError(
+                f"{path}: {key} is {raw.get(key)!r}; allowed: a text, and it is needed"
+            )
+    method, reward = raw.get("method", "gtpo"), raw.get("reward", "boxed")
+    if method not in _METHODS:
+        raise ValueError(f"{path}: method is {method!r}; allowed: {', '.join(_METHODS)}")
+    if reward not in REWARDS:
+        raise ValueError(f"{path}: reward is {reward!r}; allowed: {', '.join(REWARDS)}")
+    for key in ("lora", "training"):
+        if raw.get(key) is not None and not isinstance(raw[key], dict):
+            raise ValueError(f"{path}: {key} is {raw[key]!r}; allowed: a mapping")
+    system = raw.get("system")
+    if system is not None and not isinstance(system, str):
+        raise ValueError(f"{path}: system is {system!r}; allowed: a text")
+    here = path.parent
+    model = raw["model"]
+    if (here / model).exists():
+        model = str((here / model).resolve())
+    elif model.startswith((".", "/", "~")):
+        raise ValueError(
+            f"{path}: model is {model!r}; allowed: a folder that exists, or a hub name"
+        )
+    prompts, answers = read_problems(here / raw["data"], system)
+    output_dir = here / raw["output_dir"]
+    return Settings(
+        method,
+        model,
+        output_dir,
+        reward,
+        raw.get("lora"),
+        _config(path, method, output_dir, raw.get("training") or {}),
+        prompts,
+        answers,
+        raw,
+    )
+
+
+def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], list[str]]:
+    """Prompts and answers of a JSONL file, an object with `prompt` and `answer` a line.
+
+    A prompt is a text, or a list of messages with `role` and `content`; an answer is a text or a
+    number.
+
+    Raises
+    ------
+    ValueError
+        If a line is not allowed, with its number, or there is none.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "problems.jsonl"
+    ...     _ = file.write_text('{"prompt": "1+1=", "answer": 2}')
+    ...     read_problems(file)
+    (['1+1='], ['2'])
+    """
+    prompts: list[Any] = []
+    answers: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            prompt, answer = row["prompt"], row["answer"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} line {number}: {error}; allowed: an object with prompt and answer"
+            ) from None
+        if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+            raise ValueError(f"{path} line {number}: answer is {answer!r}; allowed: text or number")
+        if not _is_prompt(prompt):
+            raise ValueError(
+                f"{path} line {number}: prompt is {prompt!r}; allowed: a text that is not empty, or "
+                "messages with role and content"
+            )
+        if system is not None:
+            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            prompt = [{"role": "system", "content": system}, *turns]
+        if prompts and type(prompt) is not type(prompts[0]):
+            raise ValueError(
+                f"{path} line {number}: prompt is a {type(prompt).__name__}; "
+                f"allowed: {type(prompts[0]).__name__}, as before it"
+            )
+        prompts.append(prompt)
+        answers.append(str(answer))
+    if not prompts:
+        raise ValueError(f"{path} has no problems; allowed: at least one line")
+    return prompts, answers
+
+
+def train(settings: Settings, *, fresh: bool = False) -> Any:
+    """Train as the settings say, from the last checkpoint if there is one, and save the model.
+
+    Returns the trainer.
+
+    Raises
+    ------
+    ValueError
+        If the output folder has checkpoints of a run with other settings.
+    """
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from transformers.trainer_utils import get_last_checkpoint
+
+    from .._files import write_atomic
+
+    out, note = settings.output_dir, settings.output_dir / "settings.json"
+    last = get_last_checkpoint(str(out)) if out.is_dir() and not fresh else None
+    told = {key: value for key, value in settings.raw.items() if key != "output_dir"}
+    if last is not None and note.exists():
+        differing = _differing(json.loads(note.read_text(encoding="utf-8")), told)
+        if differing:
+            raise ValueError(
+                f"{out} has checkpoints of a run with other settings of {', '.join(differing)}; "
+                "allowed: the same settings but for max_steps and num_train_epochs, or a fresh run"
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(note, lambda part: part.write_text(json.dumps(told, indent=1), encoding="utf-8"))
+    tokenizer = AutoTokenizer.from_pretrained(settings.model, padding_side="left")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    peft = None
+    if settings.lora is not None:
+        from peft import LoraConfig
+
+        peft = LoraConfig(**settings.lora)
+    trainer = _classes(settings.method)[0](
+        settings.model,
+        REWARDS[settings.reward],
+        settings.config,
+        train_dataset=Dataset.from_dict({"prompt": settings.prompts, "answer": settings.answers}),
+        processing_class=tokenizer,
+        peft_config=peft,
+    )
+    trainer.train(resume_from_checkpoint=last)
+    trainer.save_model(str(out / "model"))
+    tokenizer.save_pretrained(str(out / "model"))
+    return trainer
+
+
+def _is_prompt(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return bool(prompt)
+    return (
+        isinstance(prompt, list)
+        and bool(prompt)
+        and all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in prompt)
+    )
+
+
+def _classes(method: str) -> tuple[Any, Any]:
+    from . import trl as ours
+
+    if method == "grpo":
+        return ours.GRPOTrainer, ours.GRPOConfig
+    if method == "grpo-s":
+        return ours.GRPOSTrainer, ours.GRPOSConfig
+    return ours.GTPOTrainer, ours.GTPOConfig
+
+
+def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, Any]) -> Any:
+    _, config = _classes(method)
+    allowed = {f.name for f in dataclasses.fields(config)} - {"output_dir", "trust_remote_code"}
+    unknown = [str(key) for key in training if key not in allowed]
+    if unknown or "trust_remote_code" in str(training.get("model_init_kwargs")):
+        raise ValueError(
+            f"{path}: training has {', '.join(unknown) or 'trust_remote_code'}; allowed: the "
+            f"arguments of {config.__name__} but output_dir and trust_remote_code"
+        )
+    defaults = {"report_to": "none", "logging_steps": 1}
+    try:
+        return config(output_dir=str(output_dir), **{**defaults, **training})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: training: {error}") from None
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Sequence[str]:
+    def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+        training = dict(settings.get("training") or {})
+        for name in ("max_steps", "num_train_epochs"):
+            training.pop(name, None)
+        return {**settings, "training": training}
+
+    first, second = kept(before), kept(now)
+    return sorted(k for k in first.keys() | second.keys() if first.get(k) != second.get(k))

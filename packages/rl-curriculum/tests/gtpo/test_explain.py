@@ -1,0 +1,131 @@
+"""Explanations of groups: numbers, files, and a page that runs nothing."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from rl_curriculum.gtpo.explain import (
+    Group,
+    Response,
+    as_html,
+    as_rows,
+    explain_group,
+    read_groups,
+    write_groups,
+)
+
+GROUP = Group(
+    "2+2=",
+    [
+        Response(["a", "b", "c"], [0.6, 0.2, 0.9], 1.0),
+        Response(["a", "."], [0.3, 0.6], 1.0),
+        Response(["x", "y", "z"], [0.5, 0.1, 0.4], 0.0),
+        Response(["x", "."], [0.25, 0.4], 0.0),
+    ],
+)
+
+
+def test_the_worked_group() -> None:
+    rows = as_rows(explain_group(GROUP, "gtpo:0.5"))
+    weights = [1.333333, 0.5, 1, 0.666667, 1.5, 0.666667, 1.6, 1, 1.333333, 0.4]
+    advantages = [*(1.166667, 0.75, 1, 0.833333, 1.25), *(-0.833333, -1.3, -1, -1.166667, -0.7)]
+    assert [r["weight"] for r in rows] == pytest.approx(weights, abs=1e-6)
+    # The deviation has 1e-6 added to 1/2.
+    assert [r["advantage"] for r in rows] == pytest.approx(advantages, abs=3e-6)
+    assert "".join(r["token"] for r in rows) == "abca.xyzx."
+
+
+def test_other_methods() -> None:
+    plain = as_rows(explain_group(GROUP, "dapo"))
+    assert [r["advantage"] for r in plain] == pytest.approx([1] * 5 + [-1] * 5, abs=3e-6)
+    assert {r["weight"] for r in plain} == {1.0}
+    sequence = as_rows(explain_group(GROUP, "grpo-s:0.5"))
+    # One number a response: mean entropies 17/30 and .45 give 34/61 and 27/61 of 2.
+    assert [r["weight"] for r in sequence[:5]] == pytest.approx([68 / 61] * 3 + [54 / 61] * 2)
+    assert len({r["advantage"] for r in sequence[:3]}) == 1
+    unscored = Group("p", [*GROUP.responses, Response(["q"], [0.1], None)])
+    rows = as_rows(explain_group(unscored, "gtpo:0.5"))
+    assert rows[-1]["advantage"] == 0
+    assert rows[0]["advantage"] == pytest.approx(1.166667, abs=3e-6)
+
+
+def test_files_come_back(tmp_path) -> None:
+    odd = Group("π\n", [Response(["\n", "�", ""], [0.0, 1.5, 2.0], None)])
+    write_groups(tmp_path / "a" / "run.jsonl", [GROUP, odd])
+    assert read_groups(tmp_path / "a" / "run.jsonl") == [GROUP, odd]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_groups(tmp_path / "b.jsonl", [Group("", [Response(["a"], [float("nan")], 1.0)])])
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", "line 2"),
+        ("[]", "line 2: allowed: an object"),
+        ('{"prompt": "p"}', "line 2: no 'responses'"),
+        (
+            '{"prompt": "p", "responses": [{"tokens": ["a"], "entropy": [1]}]}',
+            "line 2: no 'reward'",
+        ),
+        (
+            '{"prompt": "p", "responses": [{"tokens": ["a"], "entropy": [], "reward": 1}]}',
+            "line 2: response 0: entropy",
+        ),
+        (
+            '{"prompt": "p", "responses": [{"tokens": ["a"], "entropy": [-1], "reward": 1}]}',
+            "line 2: response 0: entropy",
+        ),
+        (
+            '{"prompt": "p", "responses": [{"tokens": [1], "entropy": [1], "reward": 1}]}',
+            "line 2: response 0: tokens",
+        ),
+        (
+            '{"prompt": "p", "responses": [{"tokens": ["a"], "entropy": [1], "reward": NaN}]}',
+            "line 2: response 0: reward",
+        ),
+    ],
+)
+def test_bad_lines_are_refused_with_their_number(tmp_path, line, message) -> None:
+    good = json.dumps({"prompt": "", "responses": []})
+    (tmp_path / "run.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(ValueError, match=message):
+        read_groups(tmp_path / "run.jsonl")
+
+
+def test_empty_input_is_refused(tmp_path) -> None:
+    (tmp_path / "run.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="no groups"):
+        read_groups(tmp_path / "run.jsonl")
+    with pytest.raises(ValueError, match="no responses"):
+        explain_group(Group("", []))
+
+
+def test_the_page_shows_and_runs_nothing() -> None:
+    evil = '"><script>alert(1)</script><img src="http://x" onerror="y">'
+    page = as_html(
+        [
+            explain_group(
+                Group(evil, [Response([evil, "b"], [0.5, 0.1], 1.0), Response(["c"], [0.5], 0.0)]),
+                "gtpo:0.5",
+            )
+        ]
+    )
+    seen: list[str] = []
+    shown: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs) -> None:
+            seen.append(tag)
+            assert {name for name, _ in attrs} <= {"lang", "charset", "class", "title", "style"}
+
+        def handle_data(self, data) -> None:
+            shown.append(data)
+
+    Reader().feed(page)
+    assert set(seen) == {"html", "head", "meta", "title", "style", "body", "p", "h2", "b", "span"}
+    assert shown.count(evil) == 2
+    assert seen.count("span") == 3
