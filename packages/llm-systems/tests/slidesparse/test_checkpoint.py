@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +116,34 @@ def test_an_interrupted_run_is_continued(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("seen", [".part-*.safetensors", ".layer07.safetensors.json"])
+def test_a_killed_command_leaves_no_folder_and_is_continued(seen: str, tmp_path: Path) -> None:
+    """SIGKILL while the first file is written, and when half of them are done."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    generator = torch.Generator().manual_seed(0)
+    for place in range(16):
+        weight = torch.randn(1024, 768, generator=generator)
+        save_file({f"{place}.up_proj.weight": weight}, source / f"layer{place:02}.safetensors")
+    command = [sys.executable, "-c", "from llm_systems.cli import main; main()", "slidesparse"]
+    with subprocess.Popen([*command, "convert", str(source), str(out)]) as running:
+        while running.poll() is None and not list((tmp_path / ".out.part").glob(seen)):
+            time.sleep(0.001)
+        running.kill()
+    assert running.returncode == -signal.SIGKILL
+    assert not out.exists()
+    done: list[str] = []
+    report = convert_directory(source, out, "6:8", progress=lambda name, *_: done.append(name))
+    assert len(report.layers) == 16
+    assert len(done) in (range(1, 9) if "07" in seen else (15, 16))
+    for name, weight in tensors(source).items():
+        prune_(weight, "6:8")
+        assert torch.equal(tensors(out)[name], weight)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(p.name for p in source.iterdir())
+
+
 def test_other_settings_start_anew(model_folder: Path, tmp_path: Path) -> None:
     def stop(name: str, done: int, of: int) -> None:
         raise KeyboardInterrupt
@@ -178,6 +210,12 @@ def test_broken_folders_are_refused(model_folder: Path, tmp_path: Path) -> None:
         convert_directory(model_folder, tmp_path / "out", "6:8")
     shard.unlink()
     with pytest.raises(ValueError, match="which is not in"):
+        convert_directory(model_folder, tmp_path / "out", "6:8")
+    (model_folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": 3}}')
+    with pytest.raises(ValueError, match="no index of shards"):
+        convert_directory(model_folder, tmp_path / "out", "6:8")
+    (model_folder / "config.json").write_text('{"quantization_config": 3}')
+    with pytest.raises(ValueError, match="quantization_config is 3"):
         convert_directory(model_folder, tmp_path / "out", "6:8")
     (model_folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match="no JSON"):
@@ -279,6 +317,7 @@ def test_the_command(model_folder: Path, tmp_path: Path) -> None:
     for wrong in (
         ["convert", str(model_folder), out + "2", "--pattern", "2:8"],
         ["convert", str(model_folder), out + "2", "--method", "wanda"],
+        ["convert", str(model_folder), out + "2", "--targets", "("],
         ["bench", "--shapes", "many"],
         ["bench", "--tokens", "0"],
         ["predict", "--hardware", "toaster"],

@@ -85,6 +85,10 @@ def test_refusals_leave_the_model_alone(model: nn.Sequential) -> None:
         convert(extra, "6:8", "wanda", calib_loader=[torch.ones(2, 20)])
     with pytest.raises(TypeError, match="from_linear"):
         convert(nn.Linear(8, 8), "6:8")
+    with pytest.raises(ValueError, match="no regular expression"):
+        convert(model, "6:8", targets="(")
+    with pytest.raises(TypeError, match="model is a int"):
+        convert(3, "6:8")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="sequence of names"):
         convert(model, "6:8", ignore="lm_head")
     assert all((model[place].weight != 0).all() for place in (0, 2, 3))

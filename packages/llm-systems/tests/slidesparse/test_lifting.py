@@ -58,6 +58,22 @@ def test_bad_arguments_are_refused() -> None:
         quantize_lift(x.long(), "6:8")
     with pytest.raises(ValueError, match="inputs is 0"):
         lift_index(0, "6:8")
+    with pytest.raises(ValueError, match="'triton' is for CUDA and x is on cpu"):
+        quantize_lift(x, "6:8", backend="triton")
+    with pytest.raises(TypeError, match="x is a list"):
+        lift([1.0], "6:8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no dimension"):
+        lift(torch.tensor(1.0), "6:8")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("dtype", ["int8", "fp8"])
+def test_what_is_no_number_shows_in_the_scale(value: float, dtype: str) -> None:
+    x = torch.ones(2, 8)
+    x[1, 3] = value
+    q, scale = quantize_lift(x, "6:8", dtype)  # type: ignore[arg-type]
+    outputs = (q.float() * scale[:, None]).sum(1)
+    assert outputs.isfinite().tolist() == [True, False]
 
 
 _INTERPRETED = """
@@ -77,6 +93,11 @@ for total in (4, 6, 8, 10):
             got, got_scale = quantize_lift(x, pattern, "int8", "triton")
             assert torch.equal(q, got), (total, inputs, dtype)
             assert torch.equal(scale, got_scale), (total, inputs, dtype)
+            for value in (float("nan"), float("inf")):
+                wrong = x.clone()
+                wrong[3, inputs - 1] = value
+                spoilt = quantize_lift(wrong, pattern, "int8", "triton")[1]
+                assert spoilt.isfinite().tolist() == [True, True, True, False, True]
             if inputs < 250:
                 continue
             padded, scales = quantize_lift_fused(x.t().contiguous().t(), pattern, "int8", rows=16,

@@ -207,6 +207,10 @@ def test_bad_inputs_are_refused(layer: Callable[..., nn.Linear]) -> None:
         SlideLinear.from_linear(dense, "6:8", backend="cusparselt")
     with pytest.raises(ValueError, match="backend is 'gpu'"):
         SlideLinear(64, 48, "6:8", backend="gpu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="in_features is 0"):
+        SlideLinear(0, 48, "6:8")
+    with pytest.raises(TypeError, match="linear is a Conv2d"):
+        SlideLinear.from_linear(nn.Conv2d(3, 3, 3), "6:8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="activation is 'int4'"):
         SlideLinear(64, 48, "6:8", activation="int4")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="without quantised"):

@@ -139,6 +139,32 @@ def test_calibration_is_asked_for(method: str) -> None:
     assert torch.equal(weight, torch.ones(2, 8))
 
 
+def test_calibration_of_other_kinds_is_refused() -> None:
+    weight = torch.ones(2, 8)
+    for calib, error, match in (
+        ([1.0], TypeError, "calib is a list"),
+        (torch.ones(()), ValueError, "allowed"),
+        (torch.ones(0, 8), ValueError, "calib is empty"),
+        (-torch.ones(8), ValueError, "negative norms"),
+    ):
+        with pytest.raises(error, match=match):
+            prune_(weight, "6:8", "wanda", calib=calib)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"int8; allowed with 'sparsegpt'"):
+        prune_(weight.to(torch.int8), "6:8", "sparsegpt", calib=torch.ones(9, 8))
+    with pytest.raises(TypeError, match="seed is 'a'"):
+        prune_(weight, "6:8", "random", seed="a")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="weight is a Conv2d"):
+        prune_(nn.Conv2d(3, 3, 3), "6:8")  # type: ignore[arg-type]
+    assert torch.equal(weight, torch.ones(2, 8))
+
+
+def test_the_smallest_integer_is_large() -> None:
+    # |-128| is no int8.
+    weight = torch.tensor([[-128, 1, 2, 127]], dtype=torch.int8)
+    prune_(weight, "2:4")
+    assert weight.tolist() == [[-128, 0, 0, 127]]
+
+
 def test_unknown_methods_are_refused() -> None:
     with pytest.raises(ValueError, match="magnitude, wanda, sparsegpt, random, keep"):
         prune_(torch.ones(2, 8), "6:8", "best")  # type: ignore[arg-type]

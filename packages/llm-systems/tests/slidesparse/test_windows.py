@@ -98,9 +98,11 @@ def test_other_hardware(zeros: int, hw: int, total: int, valid: int) -> None:
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
     weight = torch.zeros(1, 24)
-    for zeros, hw, total in ((0, 4, 8), (4, 4, 8), (2, 4, 7), (2, 4, 2)):
+    for zeros, hw, total in ((0, 4, 8), (4, 4, 8), (2, 4, 7), (2, 4, 2), (2.0, 4, 8)):
         with pytest.raises(ValueError, match="allowed"):
-            decompose(weight, zeros=zeros, hw=hw, total=total)
+            decompose(weight, zeros=zeros, hw=hw, total=total)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="row 0, block 1 has 3 nonzeros; allowed: 2 of 4"):
+        decompose(torch.tensor([[1, 0, 1, 0, 1, 1, 1, 0]]), zeros=2, hw=4, total=4)
     with pytest.raises(ValueError, match="multiple of 10"):
         decompose(weight, zeros=2, hw=4, total=10)
 
@@ -119,6 +121,8 @@ def test_sliding_keeps_every_bit(
     if dtype == torch.float8_e4m3fn:
         expected = torch.where(raw(weight) == 0x80, 0, raw(weight))
     assert torch.equal(bits, expected.view(torch.uint8))
+    with pytest.raises(ValueError, match="no 'lanes'"):
+        SlidWeight.from_state_dict({"values": slid.values, "sizes": torch.zeros(3)})
     back = SlidWeight.from_state_dict(slid.state_dict())
     assert torch.equal(back.to_dense().view(torch.uint8), bits)
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._files import new_folder, refuse_full, write_atomic
 from . import safefile
 from .backends import Activation, Backend, check_choices
-from .conversion import ConversionReport, LayerReport, convert, is_ignored, report_layer
+from .conversion import ConversionReport, LayerReport, chosen, convert, is_ignored, report_layer
 from .linear import SlideLinear
 from .patterns import Pattern, PatternReport, PatternViolation, check
 from .pruning import METHODS, Method, prune_
@@ -107,9 +107,9 @@ def shards(folder: Path) -> list[Path]:
             names = sorted(
                 set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
             )
+            found = [folder / name for name in names]
         except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"{index} is no index of shards: {error!r}") from None
-        found = [folder / name for name in names]
         missing = [path.name for path in found if path.parent != folder or not path.is_file()]
         if missing:
             raise ValueError(f"{index.name} names {missing[0]}, which is not in {folder}")
@@ -120,16 +120,14 @@ def shards(folder: Path) -> list[Path]:
     return found
 
 
-def is_linear(entry: Entry, ignore: Sequence[str], targets: str | None) -> bool:
-    """Whether a tensor of a file is the weight of a linear layer to convert."""
+def is_linear(entry: Entry) -> bool:
+    """Whether a tensor of a file is the weight of a linear layer."""
     name = entry.name.removesuffix(".weight")
     return (
         name != entry.name
         and len(entry.shape) == 2
         and entry.dtype in DTYPES
         and not _NOT_LINEAR.search(name)
-        and not is_ignored(name, ignore)
-        and (targets is None or re.search(targets, name) is not None)
     )
 
 
@@ -191,6 +189,9 @@ def convert_directory(
     check_choices(activation, "auto")
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
+    wanted = chosen(ignore, targets)
+    if not isinstance(seed, int):
+        raise TypeError(f"seed is {seed!r}; allowed: an integer")
     calibrated = method in ("wanda", "sparsegpt")
     if calibrated and not calibration:
         raise ValueError(f"calibration is missing; method {method!r} needs token ids")
@@ -199,13 +200,15 @@ def convert_directory(
     _refuse_stored(config)
     files = shards(source)
     found = [entry for path in files for entry in safefile.entries(path)[1]]
-    linear = {e.name: place for place, e in enumerate(found) if is_linear(e, ignore, targets)}
+    linear = {
+        e.name: place
+        for place, e in enumerate(found)
+        if is_linear(e) and wanted(e.name.removesuffix(".weight"))
+    }
     if not linear:
         raise ValueError(f"{source} has no linear layer left to convert; check targets and ignore")
     skipped = [
-        e.name.removesuffix(".weight")
-        for e in found
-        if e.name not in linear and is_linear(e, (), None)
+        e.name.removesuffix(".weight") for e in found if e.name not in linear and is_linear(e)
     ]
     config["quantization_config"] = quantization_config(
         pattern, activation, [*dict.fromkeys([*ignore, *skipped])]
@@ -266,6 +269,14 @@ def convert_directory(
     return ConversionReport(tuple(rows))
 
 
+def _stored(config: dict[str, Any]) -> dict[str, Any]:
+    """What a `config.json` says about how weights are stored; empty if nothing."""
+    stored = config.get("quantization_config") or config.get("compression_config") or {}
+    if not isinstance(stored, dict):
+        raise ValueError(f"quantization_config is {stored!r}; allowed: an object")
+    return stored
+
+
 def _refuse_stored(config: dict[str, Any]) -> None:
     """Refuse weights that are not plain [outputs, inputs] numbers."""
     if config.get("model_type") in _TRANSPOSED:
@@ -273,7 +284,7 @@ def _refuse_stored(config: dict[str, Any]) -> None:
             f"models of type {config['model_type']!r} store weights [inputs, outputs]; "
             "load the model and use convert on its torch.nn.Linear layers"
         )
-    stored = config.get("quantization_config") or config.get("compression_config")
+    stored = _stored(config)
     if not stored or stored.get("quant_method") == NAME:
         return
     sparsity = stored.get("sparsity_config") or {}
@@ -375,7 +386,7 @@ def check_directory(
     """
     folder = Path(folder)
     config = read_config(folder)
-    stored = config.get("quantization_config") or {}
+    stored = _stored(config)
     ours = stored.get("quant_method") == NAME
     if pattern is None:
         if not ours:
@@ -386,9 +397,9 @@ def check_directory(
     for path in shards(folder):
         header, tensors = safefile.entries(path)
         for entry in tensors:
-            if is_linear(entry, ignore, None):
-                tensor = safefile.read(path, header, entry)
-                found[entry.name.removesuffix(".weight")] = check(tensor, pattern)
+            name = entry.name.removesuffix(".weight")
+            if is_linear(entry) and not is_ignored(name, ignore):
+                found[name] = check(safefile.read(path, header, entry), pattern)
     if not found:
         raise ValueError(f"{folder} has no linear layer to check")
     return found
@@ -420,6 +431,8 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     ...     sorted(path.name for path in Path(folder, "saved").iterdir())
     ['config.json', 'model.safetensors']
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     folder = Path(folder)
     slid = [m for m in model.modules() if isinstance(m, SlideLinear)]
     kinds = {(m.pattern, m.activation) for m in slid}
@@ -465,8 +478,8 @@ def load(
     ValueError: nowhere has no config.json; allowed: the folder of a model
     """
     folder = Path(folder)
-    stored = read_config(folder).get("quantization_config")
-    if not isinstance(stored, dict):
+    stored = _stored(read_config(folder))
+    if not stored:
         raise ValueError(f"{folder} names no pattern in quantization_config")
     settings = Settings.read(stored)
     transformers = _transformers()

@@ -97,18 +97,26 @@ def linear_layers(
     An entry of `ignore` is a full name or its last parts. Layers that share their weight with an
     embedding are left alone.
     """
-    if isinstance(ignore, str):
-        raise TypeError(f"ignore is {ignore!r}; allowed: a sequence of names")
-    wanted = re.compile(targets) if targets is not None else None
+    wanted = chosen(ignore, targets)
     embedded = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     found = {}
     for name, module in model.named_modules():
         if type(module) is not nn.Linear or id(module.weight) in embedded:
             continue
-        if is_ignored(name, ignore) or (wanted is not None and not wanted.search(name)):
-            continue
-        found[name] = module
+        if wanted(name):
+            found[name] = module
     return found
+
+
+def chosen(ignore: Sequence[str], targets: str | None) -> Callable[[str], bool]:
+    """Whether a layer's name is none of `ignore` and matches `targets`, as a function."""
+    if isinstance(ignore, str):
+        raise TypeError(f"ignore is {ignore!r}; allowed: a sequence of names")
+    try:
+        pattern = re.compile(targets or "")
+    except re.error as error:
+        raise ValueError(f"targets is {targets!r}, no regular expression: {error}") from None
+    return lambda name: not is_ignored(name, ignore) and pattern.search(name) is not None
 
 
 def is_ignored(name: str, ignore: Sequence[str]) -> bool:
@@ -145,6 +153,8 @@ def prune_model(
     pattern = Pattern.parse(pattern)
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if isinstance(model, nn.Linear):
         raise TypeError("model is a linear layer; use prune_ and SlideLinear.from_linear for it")
     layers = linear_layers(model, ignore, targets)

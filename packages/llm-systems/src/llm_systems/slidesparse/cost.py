@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .patterns import Pattern
+from .patterns import Pattern, check_size
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ def cost_model(
     dtype
         Of the weights.
 
+    Raises
+    ------
+    ValueError
+        For sizes below 1, or rates that are no positive numbers.
+
     Examples
     --------
     >>> cost = cost_model(16384, 37888, 3584, "6:8", peak_dense=624e12, bandwidth=2e12)
@@ -58,15 +63,14 @@ def cost_model(
     """
     pattern = Pattern.parse(pattern)
     for name, size in (("M", M), ("O", O), ("K", K)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} is {size!r}; allowed: an integer from 1")
+        check_size(size, name)
     peak_sparse = 2 * peak_dense if peak_sparse is None else peak_sparse
     for what, rate in (
         ("peak_dense", peak_dense),
         ("peak_sparse", peak_sparse),
         ("bandwidth", bandwidth),
     ):
-        if not (math.isfinite(rate) and rate > 0):
+        if not isinstance(rate, (int, float)) or not (math.isfinite(rate) and rate > 0):
             raise ValueError(f"{what} is {rate!r}; allowed: a positive number")
     size = dtype.itemsize
     columns = pattern.slid_columns(K)

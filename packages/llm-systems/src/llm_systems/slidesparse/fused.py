@@ -7,6 +7,7 @@ of the input is made: loads past the end are masked.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from .lifting import LARGEST, TYPES
 from .patterns import Pattern
+
+# Read by Triton when a kernel is defined.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -28,12 +32,15 @@ def _quantize_lift(  # type: ignore[no-untyped-def]
     x += token * stride_x
     out += token * stride_out
     largest = tl.zeros([BLOCK_K], tl.float32)
+    bad = tl.zeros([BLOCK_K], tl.float32)
     for start in range(0, K, BLOCK_K):
         at = start + tl.arange(0, BLOCK_K)
         part = tl.load(x + at, mask=at < K, other=0.0).to(tl.float32)
+        # A maximum ignores NaN, the scale must not: NaN and infinity times zero are NaN.
+        bad += part * 0.0
         largest = tl.maximum(largest, tl.abs(part))
     absmax = tl.max(largest, axis=0)
-    scale = tl.maximum(tl.div_rn(absmax, Q * 1.0), 1.0 / (512.0 * Q))
+    scale = tl.maximum(tl.div_rn(absmax, Q * 1.0), 1.0 / (512.0 * Q)) + tl.sum(bad, axis=0)
     inverse = tl.div_rn(1.0, scale)
     tl.store(scales + token, scale)
     windows: tl.constexpr = L // 2 - 1
@@ -77,6 +84,8 @@ def quantize_lift_fused(
 
     Padding rows have the scale 1 and, like padding columns, zeros.
     """
+    if not x.is_cuda and not INTERPRETED:
+        raise ValueError(f"backend 'triton' is for CUDA and x is on {x.device}; allowed: 'torch'")
     tokens, inputs = x.shape
     if x.stride(-1) != 1:
         x = x.contiguous()

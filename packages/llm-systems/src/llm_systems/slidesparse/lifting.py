@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .patterns import Pattern, raw
+from .patterns import Pattern, check_size, raw
 
 # The largest value of each type, to which a token's largest entry is scaled.
 LARGEST = {"int8": 127.0, "fp8": 448.0}
@@ -17,6 +17,13 @@ TYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 def lift_index(inputs: int, pattern: str | Pattern) -> Tensor:
     """The input that each of the K' columns of the slid weight reads; K and above are padding.
 
+    Raises
+    ------
+    ValueError
+        For fewer inputs than 1.
+
+    Notes
+    -----
     Source: the paper's activation lifting.
 
     Examples
@@ -25,8 +32,7 @@ def lift_index(inputs: int, pattern: str | Pattern) -> Tensor:
     [0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7]
     """
     pattern = Pattern.parse(pattern)
-    if inputs < 1:
-        raise ValueError(f"inputs is {inputs}; allowed: 1 or more")
+    check_size(inputs, "inputs")
     block = torch.arange(pattern.blocks(inputs))[:, None, None] * pattern.total
     window = torch.arange(pattern.windows)[:, None] * 2
     return (block + window + torch.arange(4)).flatten()
@@ -35,12 +41,21 @@ def lift_index(inputs: int, pattern: str | Pattern) -> Tensor:
 def lift(x: Tensor, pattern: str | Pattern) -> Tensor:
     """Inputs [..., K] lifted to [..., K'], zeros where the padding of the last block is read.
 
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no tensor, or has no inputs.
+
     Examples
     --------
     >>> lift(torch.arange(1, 9), "6:8").tolist()
     [1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 8]
     """
     pattern = Pattern.parse(pattern)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x is a {type(x).__name__}; allowed: a torch.Tensor")
+    if not x.dim():
+        raise ValueError("x has no dimension; allowed: [..., inputs]")
     inputs = x.shape[-1]
     index = lift_index(inputs, pattern).to(x.device)
     bits = raw(x)
@@ -57,7 +72,8 @@ def lift(x: Tensor, pattern: str | Pattern) -> Tensor:
 def quantize(x: Tensor, dtype: Literal["int8", "fp8"] = "int8") -> tuple[Tensor, Tensor]:
     """Symmetric quantisation of each token [M, K] to the largest value `Q` of the type, 127 or 448.
 
-    The scale is `max(absmax / Q, 1 / (512 Q))`; integers are rounded half to even.
+    The scale is `max(absmax / Q, 1 / (512 Q))`; integers are rounded half to even. A token with NaN
+    or infinity gets a scale that is none either, so that its outputs show it.
 
     Returns
     -------
@@ -97,6 +113,15 @@ def quantize_lift(
     tuple
         [M, K'] in int8 or float8_e4m3fn, and the scales [M] in float32.
 
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no floating matrix, an unknown type or backend, or Triton without CUDA.
+
+    Notes
+    -----
+    Source: the paper's fused kernel for quantisation and lifting.
+
     Examples
     --------
     >>> q, scale = quantize_lift(torch.tensor([[0.0, 1, 2, 3, 4, 5, 6, 127]]), "6:8")
@@ -104,6 +129,8 @@ def quantize_lift(
     ([[0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 127]], [1.0])
     """
     pattern = Pattern.parse(pattern)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x is a {type(x).__name__}; allowed: a torch.Tensor")
     if x.dim() != 2 or not x.is_floating_point():
         raise ValueError(f"x is {x.dtype} {tuple(x.shape)}; allowed: floating [tokens, inputs]")
     if backend not in ("auto", "torch", "triton"):

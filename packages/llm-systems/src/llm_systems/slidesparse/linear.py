@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .backends import INFERENCE_ONLY, Activation, Backend, Prepared, apply, check_choices, prepare
-from .patterns import Pattern
+from .patterns import Pattern, check_size
 
 
 class SlideLinear(nn.Module):
@@ -66,6 +66,8 @@ class SlideLinear(nn.Module):
     ) -> None:
         super().__init__()
         check_choices(activation, backend)
+        check_size(in_features, "in_features")
+        check_size(out_features, "out_features")
         self.in_features, self.out_features = in_features, out_features
         self.pattern = Pattern.parse(pattern)
         self.activation, self.backend = activation, backend
@@ -94,6 +96,8 @@ class SlideLinear(nn.Module):
         PatternViolation
             For a weight that does not obey it.
         """
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"linear is a {type(linear).__name__}; allowed: a torch.nn.Linear")
         layer = cls(
             linear.in_features, linear.out_features, pattern, bias=linear.bias is not None,
             activation=activation, backend=backend, device="meta",

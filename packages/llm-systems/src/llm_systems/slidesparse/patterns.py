@@ -176,6 +176,12 @@ def nonzeros_of_blocks(weight: Tensor, pattern: Pattern) -> Tensor:
     return (blocks.to(torch.float32) @ blocks.new_ones(pattern.total, dtype=torch.float32)).int()
 
 
+def check_size(value: int, name: str) -> None:
+    """Refuse what is no number of inputs, outputs or tokens."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; allowed: an integer from 1")
+
+
 def check_matrix(weight: Tensor, name: str) -> Tensor:
     """Refuse what is no finite matrix; NaN and infinity cannot be told from pruned and kept."""
     if not isinstance(weight, Tensor):

@@ -33,11 +33,13 @@ def smallest_two(scores: Tensor, pattern: Pattern) -> Tensor:
 
 def magnitude_mask(weight: Tensor, pattern: Pattern) -> Tensor:
     """Drop the two smallest |w| of each block."""
-    return smallest_two(weight.abs().to(torch.float32), pattern)
+    return smallest_two(weight.to(torch.float32).abs(), pattern)
 
 
 def random_mask(weight: Tensor, pattern: Pattern, seed: int | torch.Generator) -> Tensor:
     """Drop two positions of each block at random: a control, not a method."""
+    if not isinstance(seed, (int, torch.Generator)):
+        raise TypeError(f"seed is {seed!r}; allowed: an integer or a torch.Generator")
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
     scores = torch.rand(weight.shape, generator=generator, device=generator.device)
     return smallest_two(scores.to(weight.device), pattern)
@@ -45,7 +47,7 @@ def random_mask(weight: Tensor, pattern: Pattern, seed: int | torch.Generator) -
 
 def wanda_mask(weight: Tensor, pattern: Pattern, norms: Tensor) -> Tensor:
     """Drop the two lowest `|w_ij| ||X_j||`, where `||X_j||` [K] is over calibration tokens."""
-    return smallest_two(weight.abs().to(torch.float32) * norms.to(torch.float32), pattern)
+    return smallest_two(weight.to(torch.float32).abs() * norms.to(torch.float32), pattern)
 
 
 def sparsegpt(
@@ -121,7 +123,7 @@ def ternary_mask(weight: Tensor, master: Tensor, pattern: Pattern) -> Tensor:
     master
         [O, K], the weights that were rounded to it; the smallest |master| go first.
     """
-    scores = master.abs().to(torch.float32)
+    scores = master.to(torch.float32).abs()
     scores = torch.where(is_nonzero(weight), scores, torch.full_like(scores, -1.0))
     return smallest_two(scores, pattern) & is_nonzero(weight)
 
@@ -158,8 +160,11 @@ def prune_(
 
     Raises
     ------
+    TypeError
+        For what is no real matrix, or integers with `"sparsegpt"`.
     ValueError
-        For an unknown method, or calibration that is missing or has another shape.
+        For NaN or infinity, an unknown method, or calibration that is missing, empty, or has
+        another shape.
     PatternViolation
         With `"keep"`, for a weight that does not obey the pattern.
 
@@ -170,8 +175,9 @@ def prune_(
     ([[True, False, True, False]], [[4.0, 0.0, 3.0, 0.0]])
     """
     pattern = Pattern.parse(pattern)
-    weight = layer.weight.data if isinstance(layer, nn.Linear) else layer
-    check_matrix(weight, "weight")
+    weight = check_matrix(
+        layer.weight if isinstance(layer, nn.Linear) else layer, "weight"
+    ).detach()
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
     updated: Tensor | None = None
@@ -185,6 +191,8 @@ def prune_(
     elif method == "wanda":
         mask = wanda_mask(weight, pattern, _norms(calib, weight.shape[1]))
     else:
+        if not weight.dtype.is_floating_point:
+            raise TypeError(f"weight is {weight.dtype}; allowed with 'sparsegpt': a floating type")
         updated, mask = sparsegpt(weight, pattern, _hessian(calib, weight.shape[1]))
     bits = raw(weight)
     if updated is not None:
@@ -194,27 +202,32 @@ def prune_(
 
 
 def _norms(calib: Tensor | None, inputs: int) -> Tensor:
-    if calib is None:
-        raise ValueError("calib is missing; method 'wanda' needs inputs [tokens, K] or norms [K]")
-    if calib.shape[-1] != inputs or calib.dim() > 2:
-        raise ValueError(
-            f"calib is {tuple(calib.shape)}; allowed: [tokens, {inputs}] or [{inputs}]"
-        )
-    if not torch.isfinite(calib).all():
-        raise ValueError("calib holds NaN or infinity; allowed: finite values")
-    return calib if calib.dim() == 1 else calib.to(torch.float32).norm(dim=0)
+    allowed = f"[tokens, {inputs}] or norms [{inputs}]"
+    calib = _calibration(calib, allowed)
+    if calib.dim() not in (1, 2) or calib.shape[-1] != inputs:
+        raise ValueError(f"calib is {tuple(calib.shape)}; allowed: {allowed}")
+    if calib.dim() == 1 and (calib < 0).any():
+        raise ValueError("calib holds negative norms; allowed: from 0")
+    return calib if calib.dim() == 1 else calib.norm(dim=0)
 
 
 def _hessian(calib: Tensor | None, inputs: int) -> Tensor:
-    if calib is None:
-        raise ValueError("calib is missing; method 'sparsegpt' needs inputs [tokens, K] or X^T X")
+    allowed = f"[tokens, {inputs}] or X^T X [{inputs}, {inputs}]"
+    calib = _calibration(calib, allowed)
     if calib.dim() != 2 or calib.shape[1] != inputs:
-        raise ValueError(
-            f"calib is {tuple(calib.shape)}; allowed: [tokens, {inputs}] or [{inputs}, {inputs}]"
-        )
+        raise ValueError(f"calib is {tuple(calib.shape)}; allowed: {allowed}")
+    if calib.shape[0] == inputs and torch.allclose(calib, calib.T, rtol=1e-4):
+        return calib
+    return calib.T @ calib
+
+
+def _calibration(calib: Tensor | None, allowed: str) -> Tensor:
+    if calib is None:
+        raise ValueError(f"calib is missing; this method needs inputs {allowed}")
+    if not isinstance(calib, Tensor):
+        raise TypeError(f"calib is a {type(calib).__name__}; allowed: a torch.Tensor")
+    if not calib.numel():
+        raise ValueError(f"calib is empty, {tuple(calib.shape)}; allowed: {allowed}")
     if not torch.isfinite(calib).all():
         raise ValueError("calib holds NaN or infinity; allowed: finite values")
-    wide = calib.to(torch.float32)
-    if calib.shape[0] == inputs and torch.allclose(wide, wide.T, rtol=1e-4):
-        return wide
-    return wide.T @ wide
+    return calib.to(torch.float32)

@@ -21,6 +21,7 @@ from torch import Tensor
 from .patterns import (
     Pattern,
     check_matrix,
+    check_size,
     first_above,
     is_nonzero,
     pad_columns,
@@ -112,8 +113,10 @@ def decompose(weight: Tensor, *, zeros: int, hw: int, total: int) -> Tensor:
     >>> decompose(torch.tensor([[1, 0, 2, 3, 0, 4, 5, 6]]), zeros=2, hw=4, total=8).tolist()
     [[1, 0, 2, 0, 0, 3, 0, 4, 0, 0, 5, 6]]
     """
+    for name, value in (("zeros", zeros), ("hw", hw), ("total", total)):
+        check_size(value, name)
     keep = hw - zeros
-    if not 0 < zeros < hw:
+    if not zeros < hw:
         raise ValueError(f"zeros is {zeros} of {hw}; allowed: 1 to {hw - 1}")
     if total < hw or (total - hw) % keep:
         raise ValueError(f"total is {total}; allowed: {hw} + m * {keep}, m >= 0")
@@ -201,6 +204,9 @@ class SlidWeight:
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> SlidWeight:
         """The inverse of `state_dict`."""
+        missing = sorted({"values", "lanes", "sizes"} - set(state))
+        if missing:
+            raise ValueError(f"state has no {missing[0]!r}; allowed: what state_dict gives")
         inputs, keep, total = state["sizes"].tolist()
         shift = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=state["lanes"].device)
         lanes = (state["lanes"][:, None] >> shift & 3).flatten()[: state["values"].numel()]
