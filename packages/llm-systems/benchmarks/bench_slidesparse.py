@@ -20,6 +20,20 @@ CASES = {
         "target": 1.2,
         "repeats": 9,
     },
+    "6:8-256x2048x2048-numpy": {
+        "text": "6:8, 256 tokens, 2048 outputs, 2048 inputs, float32",
+        "peer": "numpy.matmul (OpenBLAS)",
+        "requirements": None,
+        "target": 1.2,
+        "repeats": 9,
+    },
+    "6:8-256x3072x768-numpy": {
+        "text": "6:8, 256 tokens, 3072 outputs, 768 inputs, float32",
+        "peer": "numpy.matmul (OpenBLAS)",
+        "requirements": None,
+        "target": 1.2,
+        "repeats": 9,
+    },
     "6:8-64x2048x2048": {
         "text": "6:8, 64 tokens, 2048 outputs, 2048 inputs, float32",
         "peer": "torch.nn.functional.linear",
@@ -49,7 +63,7 @@ CASES = {
         "repeats": 9,
     },
 }
-_ready: dict[str, object] = {}
+_ready: dict[str, dict] = {}
 
 
 def inputs(path: Path) -> None:
@@ -58,7 +72,7 @@ def inputs(path: Path) -> None:
 
     from llm_systems.slidesparse import prune_
 
-    pattern, _, shape = path.name.rpartition("-")
+    pattern, shape = path.name.split("-")[:2]
     tokens, outputs, columns = map(int, shape.split("x"))
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, columns, generator=generator)
@@ -83,22 +97,26 @@ def _load(path: Path):
     from safetensors.torch import load_file
 
     torch.set_num_threads(1)
-    if str(path) not in _ready:
-        _ready[str(path)] = load_file(path / "layer.safetensors")
-    return _ready[str(path)]
+    if path.name not in _ready:
+        _ready[path.name] = load_file(path / "layer.safetensors")
+    return _ready[path.name]
 
 
 def ours(path: Path) -> dict[str, float]:
     from llm_systems.slidesparse import cpu
 
     layer = _load(path)
-    if "streams" not in _ready:
-        _ready["streams"] = cpu.encode(layer["weight"], path.name.rpartition("-")[0])
-    return _timed(lambda: cpu.linear(layer["x"], _ready["streams"]))
+    if "streams" not in layer:
+        layer["streams"] = cpu.encode(layer["weight"], path.name.split("-")[0])
+    return _timed(lambda: cpu.linear(layer["x"], layer["streams"]))
 
 
 def peer(path: Path) -> dict[str, float]:
     import torch
 
     layer = _load(path)
-    return _timed(lambda: torch.nn.functional.linear(layer["x"], layer["weight"]))
+    x, weight = layer["x"], layer["weight"]
+    if path.name.endswith("-numpy"):
+        x, weight = x.numpy(), weight.numpy().T
+        return _timed(lambda: torch.from_numpy(x @ weight))
+    return _timed(lambda: torch.nn.functional.linear(x, weight))

@@ -6,13 +6,21 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from llm_systems.slidesparse import Pattern, PatternViolation, SlideLinear, cpu, prune_
+from llm_systems.slidesparse import (
+    Pattern,
+    PatternViolation,
+    SlideLinear,
+    cpu,
+    prune_,
+    semi_structured,
+)
 from llm_systems.slidesparse.backends import quantize_weight
 from llm_systems.slidesparse.lifting import quantize
 
@@ -143,6 +151,44 @@ def test_fp8_is_the_dense_product_of_the_same_values(layer: Callable[..., nn.Lin
     with torch.inference_mode():
         expected = dense(x)
     assert float((results[0] - expected).norm() / expected.norm()) < 0.06
+
+
+@pytest.mark.parametrize("transposes", [True, False])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+def test_results_of_cusparselt_are_turned_round(
+    transposes: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for the library: W B, transposed if it can; a type for results of int8 only."""
+    searches = []
+
+    def product(
+        packed: Tensor, dense: Tensor, *, out_dtype: torch.dtype | None,
+        transpose_result: bool = False, alg_id: int = 0,
+    ) -> Tensor:  # fmt: skip
+        if transpose_result and not transposes:
+            raise RuntimeError("not supported")
+        assert (out_dtype is None) == (dtype != torch.int8)
+        assert alg_id == (7 if len(searches) else 0)
+        out = (packed.float() @ dense.float()).to(out_dtype or dtype)
+        return out.t().contiguous() if transpose_result else out
+
+    def search(packed: Tensor, dense: Tensor, **options: Any) -> int:
+        product(packed, dense, **options)
+        searches.append(options)
+        return 7
+
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", product)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", search)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(semi_structured, "_algorithms", {})
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randint(-9, 9, (32, 64), generator=generator).to(dtype)
+    x = torch.randint(-9, 9, (16, 64), generator=generator).to(dtype)
+    wanted = torch.int32 if dtype == torch.int8 else dtype
+    for _ in range(2):
+        got = semi_structured.multiply(weight, x, 32, wanted)
+        assert torch.equal(got, (x.float() @ weight.float().T).to(wanted))
+    assert len(searches) == 1
 
 
 def test_the_state_is_that_of_a_linear_layer(layer: Callable[..., nn.Linear]) -> None:

@@ -115,6 +115,8 @@ def rescale(
 ) -> Tensor:
     """`sums * tokens[:, None] * channels + bias` in one pass, [M, O]."""
     rows, outputs = sums.shape
+    if sums.stride(-1) != 1:
+        sums = sums.contiguous()
     out = torch.empty((rows, outputs), dtype=dtype, device=sums.device)
     if rows:
         grid = (rows, triton.cdiv(outputs, 1024))

@@ -9,8 +9,9 @@ from .lifting import lift
 from .patterns import Pattern, pad_columns, raw, without_negative_zeros
 
 _OPERATION = "llm_systems::slidesparse_cuda_linear"
-# The algorithm found fastest for (device, outputs, columns, tokens rounded up, type).
-_algorithms: dict[tuple[int, int, int, int, torch.dtype], int] = {}
+# The algorithm found fastest for (device, outputs, columns, tokens rounded up, type), and whether
+# it writes the result transposed.
+_algorithms: dict[tuple[int, int, int, int, torch.dtype], tuple[int, bool]] = {}
 
 
 def compress(slid: Tensor) -> Tensor:
@@ -26,17 +27,31 @@ def compress(slid: Tensor) -> Tensor:
     return packed
 
 
-def _multiply(packed: Tensor, lifted: Tensor, outputs: int, out_dtype: torch.dtype) -> Tensor:
-    """`lifted W^T` [M, O'] from the packed weight; the algorithm is searched for once a shape."""
+def multiply(packed: Tensor, lifted: Tensor, outputs: int, out_dtype: torch.dtype) -> Tensor:
+    """`lifted W^T` [M, O'] from the packed weight; the algorithm is searched for once a shape.
+
+    The library computes [O', M]. It is asked to write that transposed, which saves a copy of the
+    result, and where it cannot for a type, the transpose is a view.
+    """
+    # The library takes a type for the result with 8-bit inputs only.
+    asked = out_dtype if lifted.dtype.itemsize == 1 else None
     tokens = 1 << max(lifted.shape[0] - 1, 1).bit_length()
     key = (lifted.get_device(), outputs, lifted.shape[1], tokens, lifted.dtype)
     if key not in _algorithms and not torch.cuda.is_current_stream_capturing():
-        found = torch._cslt_sparse_mm_search(packed, lifted.t(), out_dtype=out_dtype)
-        _algorithms[key] = int(found)
+        _algorithms[key] = _search(packed, lifted, asked)
+    algorithm, transposed = _algorithms.get(key, (0, False))
     result: Tensor = torch._cslt_sparse_mm(
-        packed, lifted.t(), out_dtype=out_dtype, alg_id=_algorithms.get(key, 0)
+        packed, lifted.t(), out_dtype=asked, transpose_result=transposed, alg_id=algorithm
     )
-    return result.t()
+    return result if transposed else result.t()
+
+
+def _search(packed: Tensor, lifted: Tensor, asked: torch.dtype | None) -> tuple[int, bool]:
+    search = torch._cslt_sparse_mm_search
+    try:
+        return search(packed, lifted.t(), out_dtype=asked, transpose_result=True), True
+    except RuntimeError:
+        return search(packed, lifted.t(), out_dtype=asked), False
 
 
 @torch.library.custom_op(_OPERATION, mutates_args=(), device_types="cuda")
@@ -59,16 +74,14 @@ def sparse_linear(
         rows = -tokens % 16
         if rows:
             lifted = torch.cat([lifted, lifted.new_zeros((rows, lifted.shape[1]))])
-        out = _multiply(packed, lifted, outputs, x.dtype)[:tokens, :outputs]
+        out = multiply(packed, lifted, outputs, x.dtype)[:tokens, :outputs]
         return out.contiguous() if bias is None else out + bias
     from .fused import quantize_lift_fused, rescale
 
     assert scales is not None
     q, token_scales = quantize_lift_fused(x, pattern, activation, rows=16, columns=32)
-    sums = _multiply(packed, q, outputs, torch.int32 if activation == "int8" else torch.bfloat16)[
-        :tokens, :outputs
-    ].contiguous()
-    return rescale(sums, token_scales, scales, bias, x.dtype)
+    sums = multiply(packed, q, outputs, torch.int32 if activation == "int8" else torch.bfloat16)
+    return rescale(sums[:tokens, :outputs], token_scales, scales, bias, x.dtype)
 
 
 @sparse_linear.register_fake
