@@ -29,6 +29,7 @@ def test_the_numbers_of_a_pattern(
     assert pattern.bytes_ratio(torch.int8) == pytest.approx(int8)
     assert pattern.bytes_ratio(torch.float8_e4m3fn) == pytest.approx(int8)
     assert pattern.bytes_ratio(torch.bfloat16) == pytest.approx(bf16)
+    assert pattern.bytes_ratio(torch.float16) == pytest.approx(bf16)
 
 
 @pytest.mark.parametrize(
