@@ -1,4 +1,4 @@
-"""The small transformer and its trainer: exactness, reproducibility, and the task of the paper's idea."""
+"""The small transformer and its trainer: exactness, reproducibility, and the shortcut."""
 
 from __future__ import annotations
 

@@ -495,13 +495,15 @@ def _group_index(
             f"group_ids has shape {tuple(group_ids.shape)} and type {group_ids.dtype}; "
             f"allowed: whole numbers of shape ({size},)"
         )
-    return torch.unique(group_ids.to(device), return_inverse=True)[1]
+    index: Tensor = torch.unique(group_ids.to(device), return_inverse=True)[1]
+    return index
 
 
 def _group_sum(values: Tensor, index: Tensor) -> Tensor:
     """(B, T) sums over each row's group at every position."""
     groups = int(index.max()) + 1 if len(index) else 0
-    return values.new_zeros(groups, values.shape[1]).index_add(0, index, values)[index]
+    total: Tensor = values.new_zeros(groups, values.shape[1]).index_add(0, index, values)
+    return total[index]
 
 
 def _moments(
@@ -526,4 +528,5 @@ def _varies(values: Tensor, valid: Tensor, index: Tensor) -> Tensor:
     low = values.new_full((groups,), torch.inf).scatter_reduce(0, index, filled, "amin")
     filled = torch.where(valid, values, -torch.inf)
     high = values.new_full((groups,), -torch.inf).scatter_reduce(0, index, filled, "amax")
-    return (high > low)[index]
+    differs: Tensor = high > low
+    return differs[index]

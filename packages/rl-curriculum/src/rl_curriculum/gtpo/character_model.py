@@ -65,7 +65,7 @@ def character_model(
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     raw.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=raw,
         pad_token="<pad>",
         eos_token="<eos>",
@@ -73,7 +73,7 @@ def character_model(
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": len(names),
         "hidden_size": width,
         "intermediate_size": 4 * width,
@@ -87,9 +87,6 @@ def character_model(
     }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: Any = (
-            Qwen2ForCausalLM(Qwen2Config(**sizes))
-            if kind == "qwen2"
-            else LlamaForCausalLM(LlamaConfig(**sizes))
-        )
-    return model, tokenizer
+        if kind == "qwen2":
+            return Qwen2ForCausalLM(Qwen2Config(**sizes)), tokenizer  # type: ignore[no-untyped-call]
+        return LlamaForCausalLM(LlamaConfig(**sizes)), tokenizer  # type: ignore[no-untyped-call]

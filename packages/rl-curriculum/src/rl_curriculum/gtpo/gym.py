@@ -35,8 +35,8 @@ def gym_dataset(name: str, **settings: Any) -> Any:
     >>> gym_dataset("chain_sum", size=2, seed=0).column_names
     ['prompt', 'answer', 'entry']
     """
-    import reasoning_gym
-    from datasets import Dataset
+    import reasoning_gym  # type: ignore[import-untyped]
+    from datasets import Dataset  # type: ignore[import-untyped]
 
     source = reasoning_gym.create_dataset(name, **settings)
     entries = [source[i] for i in range(len(source))]

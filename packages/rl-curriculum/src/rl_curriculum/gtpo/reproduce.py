@@ -152,8 +152,10 @@ METHOD_TEXT = {
 PARTS = {
     "a": (
         "segments of filler, decision and copies, in a table",
-        ("dapo", "gtpo:0.1", "gtpo:0.5", "gtpo-joint:0.5", "gtpo-pooled:0.5")
-        + ("gtpo-polarity:0.1", "gtpo-polarity:0.5"),
+        (
+            *("dapo", "gtpo:0.1", "gtpo:0.5", "gtpo-joint:0.5", "gtpo-pooled:0.5"),
+            *("gtpo-polarity:0.1", "gtpo-polarity:0.5"),
+        ),
     ),
     "b": (
         "an uncertain path beside a confident shortcut, in a table",
@@ -161,13 +163,17 @@ PARTS = {
     ),
     "c/30": (
         "digit sums, transformer, 30% of demonstrations reason",
-        ("grpo", "dapo", "gtpo:0.1", "gtpo:0.5", "grpo-s:0.1", "grpo-s:0.5")
-        + ("grpo-s-outcome:0.5",),
+        (
+            *("grpo", "dapo", "gtpo:0.1", "gtpo:0.5", "grpo-s:0.1", "grpo-s:0.5"),
+            "grpo-s-outcome:0.5",
+        ),
     ),
     "c/50": (
         "digit sums, transformer, 50% of demonstrations reason",
-        ("dapo", "gtpo:0.1", "gtpo:0.5", "grpo-s:0.5", "gtpo-polarity:0.5")
-        + ("top-entropy", "entropy-bonus", "multiplicative:0.5", "gspo"),
+        (
+            *("dapo", "gtpo:0.1", "gtpo:0.5", "grpo-s:0.5", "gtpo-polarity:0.5"),
+            *("top-entropy", "entropy-bonus", "multiplicative:0.5", "gspo"),
+        ),
     ),
     "d": ("sums in columns, transformer", ("dapo", "gtpo:0.5")),
 }
@@ -360,21 +366,16 @@ def plot_chain(results: Results) -> Figure:
     return figure
 
 
-_C30, _C50 = (f"c/{n}" for n in (30, 50))
+# A verdict needs at least 6 seeds; what no claim is about is shown once.
 STANDARD = {
-    "a": 6,
-    "b": 6,
-    "c": 6,
-    "d": 8,
-    f"{_C30}/dapo": 12,
-    f"{_C30}/grpo-s:0.5": 12,
-    f"{_C50}/dapo": 16,
-    f"{_C50}/gtpo:0.5": 16,
-    f"{_C50}/grpo-s:0.5": 16,
-    **{
-        f"{_C50}/{m}": 3
-        for m in ("gtpo:0.1", "top-entropy", "entropy-bonus", "multiplicative:0.5", "gspo")
-    },
+    **dict.fromkeys(ARMS, 1),
+    **dict.fromkeys(("a/dapo", "a/gtpo:0.5", "a/gtpo-polarity:0.5"), 6),
+    **dict.fromkeys(("b/dapo", "b/gtpo:0.1", "b/gtpo:0.5", "b/grpo-s:0.5"), 6),
+    **dict.fromkeys(("c/30/grpo", "c/30/gtpo:0.5"), 6),
+    **dict.fromkeys(("c/30/dapo", "c/30/grpo-s:0.5"), 12),
+    **dict.fromkeys(("c/50/grpo-s:0.5", "c/50/gtpo-polarity:0.5"), 6),
+    **dict.fromkeys(("c/50/dapo", "c/50/gtpo:0.5"), 16),
+    **dict.fromkeys(("d/dapo", "d/gtpo:0.5"), 8),
 }
 PRESETS = {
     "smoke": Sizes(
@@ -390,8 +391,10 @@ PRESETS = {
     ),
     "quick": Sizes(
         {"a": 2, "b": 2, "c": 1},
-        ("a/dapo", "a/gtpo:0.5", "a/gtpo-polarity:0.5", "b/dapo", "b/gtpo:0.5", "b/grpo-s:0.5")
-        + ("c/30/dapo", "c/30/grpo-s:0.5"),
+        (
+            *("a/dapo", "a/gtpo:0.5", "a/gtpo-polarity:0.5"),
+            *("b/dapo", "b/gtpo:0.5", "b/grpo-s:0.5", "c/30/dapo", "c/30/grpo-s:0.5"),
+        ),
         replicas=8,
         corners=("K3 .5 .5", "K3 .5 .3"),
         imitation=300,
@@ -412,7 +415,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     presets=PRESETS,
     plots={
-        "Exact success of tables on the trap, mean over runs; the false fork is the last": plot_traps,
+        "Exact success of tables on the trap and the false fork, mean over runs": plot_traps,
         "Success of the transformer, a dot a seed; the line is what the shortcut gives": plot_tiny,
         "Exact success while learning the chain, mean over runs": plot_chain,
     },

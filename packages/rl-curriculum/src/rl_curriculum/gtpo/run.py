@@ -47,7 +47,7 @@ def read_settings(path: Path) -> Settings:
     OSError
         If a file cannot be read.
     """
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -133,8 +133,8 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
             raise ValueError(f"{path} line {number}: answer is {answer!r}; allowed: text or number")
         if not _is_prompt(prompt):
             raise ValueError(
-                f"{path} line {number}: prompt is {prompt!r}; allowed: a text that is not empty, or "
-                "messages with role and content"
+                f"{path} line {number}: prompt is {prompt!r}; allowed: a text that is not empty, "
+                "or messages with role and content"
             )
         if system is not None:
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -161,14 +161,16 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
     ValueError
         If the output folder has checkpoints of a run with other settings.
     """
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-untyped]
     from transformers import AutoTokenizer
     from transformers.trainer_utils import get_last_checkpoint
 
     from .._files import write_atomic
 
     out, note = settings.output_dir, settings.output_dir / "settings.json"
-    last = get_last_checkpoint(str(out)) if out.is_dir() and not fresh else None
+    last = None
+    if out.is_dir() and not fresh:
+        last = get_last_checkpoint(str(out))  # type: ignore[no-untyped-call]
     told = {key: value for key, value in settings.raw.items() if key != "output_dir"}
     if last is not None and note.exists():
         differing = _differing(json.loads(note.read_text(encoding="utf-8")), told)
@@ -215,7 +217,7 @@ def _classes(method: str) -> tuple[Any, Any]:
     from . import trl as ours
 
     if method == "grpo":
-        return ours.GRPOTrainer, ours.GRPOConfig
+        return ours.GTPOTrainer.__base__, ours.GTPOConfig.__base__
     if method == "grpo-s":
         return ours.GRPOSTrainer, ours.GRPOSConfig
     return ours.GTPOTrainer, ours.GTPOConfig

@@ -34,7 +34,9 @@ class Responses:
 class TabularTask(Protocol):
     """What `train_tabular` needs of a task."""
 
-    start: list[float]
+    @property
+    def start(self) -> list[float]:
+        """Probabilities of the first choice at the start, one a state."""
 
     def sample(self, p: Tensor, prompts: int, group: int, generator: torch.Generator) -> Responses:
         """Responses under the (R, S) probabilities of the first choice."""
@@ -251,6 +253,9 @@ def _left_aligned(batch: Responses) -> Responses:
     """The same responses with their tokens moved together."""
     order = (~batch.mask).to(torch.uint8).argsort(dim=-1, stable=True)
     return Responses(
-        *(x.gather(-1, order) for x in (batch.state, batch.choice, batch.entropy, batch.mask)),
+        batch.state.gather(-1, order),
+        batch.choice.gather(-1, order),
+        batch.entropy.gather(-1, order),
+        batch.mask.gather(-1, order),
         batch.rewards,
     )

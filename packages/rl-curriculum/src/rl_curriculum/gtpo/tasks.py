@@ -19,7 +19,9 @@ class Task(Protocol):
     A completion ends with its first full stop.
     """
 
-    max_new_tokens: int
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest completion."""
 
     def prompts(self, rng: np.random.Generator, n: int) -> list[str]:
         """`n` prompts."""

@@ -25,7 +25,7 @@ from .explain import Group, Response, write_groups
 from .loss import importance_ratio
 
 try:
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"{error}; install with: pip install 'rl-curriculum[trl]'") from error
 
@@ -37,7 +37,7 @@ _PAPER = {
 
 
 @dataclass
-class GTPOConfig(GRPOConfig):  # type: ignore[misc]
+class GTPOConfig(GRPOConfig):
     r"""`trl.GRPOConfig` with the weights of the shaped rewards, and DAPO's settings as defaults.
 
     Parameters
@@ -72,7 +72,7 @@ class GTPOConfig(GRPOConfig):  # type: ignore[misc]
 
     alpha1: float = field(default=0.9, metadata={"help": "Weight of the outcome."})
     alpha2: float = field(default=0.1, metadata={"help": "Weight of the entropy's share."})
-    normalization: str = field(
+    normalization: Normalization = field(
         default="outcome", metadata={"help": "outcome, joint, pooled or polarity."}
     )
     entropy_clip_min: float = field(default=1e-4, metadata={"help": "Least entropy."})
@@ -106,7 +106,7 @@ class GTPOConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError(f"weight_clip is {self.weight_clip}; allowed: positive, or None")
         if self.log_groups < 0:
             raise ValueError(f"log_groups is {self.log_groups}; allowed: 0 or more")
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -125,7 +125,7 @@ class GRPOSConfig(GTPOConfig):
     'sequence'
     """
 
-    normalization: str = field(
+    normalization: Normalization = field(
         default="joint", metadata={"help": "outcome, joint, pooled or polarity."}
     )
     loss_type: str = field(default="grpo", metadata={"help": "Only grpo."})
@@ -145,7 +145,7 @@ class GRPOSConfig(GTPOConfig):
         super().__post_init__()
 
 
-class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
+class GTPOTrainer(GRPOTrainer):
     r"""`trl.GRPOTrainer` whose advantages have a value for every token.
 
     The constructor is the parent's; `args` is a `GTPOConfig`. With `alpha1=1, alpha2=0` training is
@@ -185,9 +185,12 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     _name = "GTPO"
-    _tag_names = ("trl", "gtpo")
+    _tag_names = ["trl", "gtpo"]  # noqa: RUF012
     _paper = _PAPER
     _config: type[GTPOConfig] = GTPOConfig
+    args: GTPOConfig
+    model: Any
+    processing_class: Any
 
     def __init__(
         self, model: Any, reward_funcs: Any = None, args: Any = None, *more: Any, **named: Any
@@ -236,6 +239,7 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         training = self.model.training
         size = "per_device_train_batch_size" if training else "per_device_eval_batch_size"
+        entropy: Tensor
         with torch.no_grad():
             _, entropy, _ = super()._get_per_token_logps_and_entropies(
                 self.model,
@@ -259,9 +263,9 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
         outcome = self.accelerator.gather(batch["advantages"])
         outcome = torch.where(self._rewards.isnan(), torch.nan, outcome)
         mode = "train" if self.model.training else "eval"
-        group = self.num_generations if mode == "train" else self.num_generations_eval
+        group: Any = self.num_generations if mode == "train" else self.num_generations_eval
         units, live = self._units(entropy, mask)
-        clip = {
+        clip: dict[str, Any] = {
             "entropy_clip": (self.args.entropy_clip_min, self.args.entropy_clip_max),
             "weight_clip": self.args.weight_clip,
         }
@@ -275,7 +279,8 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
             **clip,
         )
         known = live.bool() & ~outcome.isnan()[:, None]
-        weights = sum(gtpo_weights(units, known, outcome > 0, group, **clip))[known]
+        s_pos, s_neg = gtpo_weights(units, known, outcome > 0, group, **clip)
+        weights = (s_pos + s_neg)[known]
         flips = (shaped * outcome[:, None] < 0)[known]
         metrics = self._metrics[mode]
         metrics["gtpo/weight_max"].append(float(weights.max()) if len(weights) else math.nan)
@@ -320,7 +325,7 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 )
             prompt = tokenizer.decode(prompts[start][shown[start]])
             groups.append(Group(prompt, responses))
-        folder = Path(self.args.output_dir) / "groups"
+        folder = Path(str(self.args.output_dir)) / "groups"
         write_groups(folder / f"step-{self.state.global_step:06d}.jsonl", groups)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -329,7 +334,7 @@ class GTPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 "advantages reached the loss without shaping: something has replaced "
                 f"{type(self).__name__}._generate_and_score_completions"
             )
-        loss: Tensor = super()._compute_loss(model, inputs)
+        loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
         return loss
 
 
@@ -352,7 +357,7 @@ class GRPOSTrainer(GTPOTrainer):
     """
 
     _name = "GRPO-S"
-    _tag_names = ("trl", "grpo-s")
+    _tag_names = ["trl", "grpo-s"]  # noqa: RUF012
     _config = GRPOSConfig
 
     def __init__(self, *args: Any, **named: Any) -> None:
