@@ -377,12 +377,25 @@ def check_directory(
     pattern
         The pattern; by default the one that `config.json` names.
 
+    Returns
+    -------
+    dict
+        The report of each layer by its name.
+
+    Raises
+    ------
+    ValueError
+        For a folder that is no model, has no linear layer, or names no pattern where none is given.
+
     Examples
     --------
-    See `convert_directory`:
-
-    >>> callable(check_directory)
-    True
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.torch import save_file
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "config.json").write_text("{}")
+    ...     save_file({"up_proj.weight": torch.ones(2, 16)}, Path(folder, "model.safetensors"))
+    ...     check_directory(folder, "6:8")["up_proj"].first_bad
+    (0, 0)
     """
     folder = Path(folder)
     config = read_config(folder)

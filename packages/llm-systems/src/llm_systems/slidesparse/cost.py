@@ -55,6 +55,10 @@ def cost_model(
     ValueError
         For sizes below 1, or rates that are no positive numbers.
 
+    Notes
+    -----
+    Source: the roofline model with the paper's expansion `gamma` and the bytes of its 2:4 form.
+
     Examples
     --------
     >>> cost = cost_model(16384, 37888, 3584, "6:8", peak_dense=624e12, bandwidth=2e12)

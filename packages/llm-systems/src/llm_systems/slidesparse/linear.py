@@ -40,6 +40,10 @@ class SlideLinear(nn.Module):
     RuntimeError
         For inputs that want a gradient on a backend for inference, or a backend that is not there.
 
+    Notes
+    -----
+    Source: the paper's sliding window decomposition and activation lifting.
+
     Examples
     --------
     >>> from llm_systems.slidesparse import prune_

@@ -133,6 +133,15 @@ class PatternReport:
 def check(weight: Tensor, pattern: str | Pattern) -> PatternReport:
     """Count the blocks of a weight [O, K] that have more nonzeros than the pattern allows.
 
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no real matrix, or NaN or infinity.
+
+    Notes
+    -----
+    Source: the paper's pattern family, (2N-2):2N.
+
     Examples
     --------
     >>> check(torch.tensor([[1.0, 0, 2, 3, 0, 4, 5, 6]]), "6:8").ok

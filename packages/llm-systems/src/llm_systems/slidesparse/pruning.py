@@ -168,6 +168,11 @@ def prune_(
     PatternViolation
         With `"keep"`, for a weight that does not obey the pattern.
 
+    Notes
+    -----
+    Source: the paper's offline pipeline. Wanda: Sun et al., A Simple and Effective Pruning Approach
+    for Large Language Models, 2024. SparseGPT: Frantar and Alistarh, 2023.
+
     Examples
     --------
     >>> weight = torch.tensor([[4.0, 1, 3, 2]])
