@@ -29,8 +29,6 @@ from rl_curriculum.gtpo.advantages import (
     grpo_advantages,
     grpo_s_advantages,
     gtpo_advantages,
-    gtpo_shaped_rewards,
-    gtpo_weights,
     shape_advantages,
 )
 from rl_curriculum.gtpo.entropy import token_entropy
@@ -55,6 +53,7 @@ from rl_curriculum.gtpo.tabular import Study, TokenChain, TokenTrap, train_tabul
 from rl_curriculum.gtpo.tasks import BuggyCarry, ConfidentShortcut
 from rl_curriculum.gtpo.tiny import TinyTransformer, decode, encode
 from rl_curriculum.gtpo.tiny_trainer import TinyRLTrainer, evaluate_tiny, imitate
+from rl_curriculum.gtpo.weights import gtpo_shaped_rewards, gtpo_weights
 
 __all__ = [
     "METHODS",

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from .._files import write_atomic
-from .advantages import gtpo_weights, mean_entropy
 from .methods import Method, named_method
+from .weights import gtpo_weights, mean_entropy
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,21 @@ def read_groups(path: Path) -> list[Group]:
 
 
 def write_groups(path: Path, groups: Sequence[Group]) -> None:
-    """Write groups as `read_groups` reads them, the whole file or none of it."""
+    """Write groups as `read_groups` reads them, the whole file or none of it.
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_groups(Path(folder) / "run.jsonl", [Group("1+1=", [Response(["2"], [0.5], 1.0)])])
+    ...     (Path(folder) / "run.jsonl").read_text()[:19]
+    '{"prompt": "1+1=", '
+    """
     text = "".join(
         json.dumps(asdict(g), ensure_ascii=False, allow_nan=False) + "\n" for g in groups
     )

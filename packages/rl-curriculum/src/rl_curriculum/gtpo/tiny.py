@@ -40,7 +40,13 @@ def encode(texts: Sequence[str]) -> Tensor:
 
 
 def decode(tokens: Tensor) -> list[str]:
-    """Texts of token numbers (n, T)."""
+    """Texts of token numbers (n, T).
+
+    Examples
+    --------
+    >>> decode(encode(["01=", "7."]))
+    ['01=', '7.']
+    """
     return ["".join(_TEXT[t] for t in row) for row in tokens.tolist()]
 
 

@@ -20,9 +20,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from .advantages import Normalization, gtpo_weights, mean_entropy, shape_advantages
+from .advantages import Normalization, shape_advantages
 from .explain import Group, Response, write_groups
 from .loss import importance_ratio
+from .weights import gtpo_weights, mean_entropy
 
 try:
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
