@@ -105,6 +105,23 @@ def test_the_kernel_reads_strided_tokens(pruned: Callable[..., Tensor]) -> None:
 
 
 @needs_kernel
+def test_the_kernel_refuses_what_it_cannot_read(pruned: Callable[..., Tensor]) -> None:
+    weight = pruned(16, 64, Pattern.parse("6:8"))
+    streams = cpu.encode(weight, "6:8")
+    x = torch.ones(3, 64)
+    for bad in (torch.ones(3, 63), torch.ones(64), x.double()):
+        with pytest.raises(ValueError, match=r"allowed: float32 \[tokens, 64\]"):
+            cpu.linear(bad, streams)
+    for bias in (torch.ones(15), torch.ones(16).double()):
+        with pytest.raises(ValueError, match=r"bias is .*allowed: float32 \[16\]"):
+            cpu.linear(x, streams, bias)
+    with pytest.raises(ValueError, match="isa is 'sse'"):
+        cpu.linear(x, streams, isa="sse")
+    with pytest.raises(ValueError, match="allowed: float32 on cpu"):
+        cpu.encode(weight.double(), "6:8")
+
+
+@needs_kernel
 def test_stored_bytes_of_the_kernel(pruned: Callable[..., Tensor]) -> None:
     # Values 4 * 6/8 bytes, and 14 bytes a row and tile of 64 inputs: 0.75 + 14/256.
     streams = cpu.encode(pruned(1024, 1024, Pattern.parse("6:8")), "6:8")

@@ -168,6 +168,8 @@ def linear(
 ) -> Tensor:
     """`x W^T + bias` for x [M, K], float32.
 
+    A zero weight may be skipped, so that NaN or infinity in its input need not reach the output.
+
     Parameters
     ----------
     x, weight, bias
@@ -176,6 +178,11 @@ def linear(
         The same weight, to be taken for numbers of tokens where the kernel does not pay.
     isa
         `"avx512"` or `"avx2"`; the best by default.
+
+    Raises
+    ------
+    ValueError
+        For another type or width, or an unknown instruction set.
 
     Examples
     --------
