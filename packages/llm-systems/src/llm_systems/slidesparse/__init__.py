@@ -17,9 +17,10 @@ Examples
 [1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 8]
 """
 
-from .checkpoint import check_directory, convert_directory, load, save_pretrained
+from .checkpoint import check_directory, load, save_pretrained
 from .conversion import ConversionReport, convert
 from .cost import Cost, cost_model
+from .directory import convert_directory
 from .lifting import lift, lift_index, quantize_lift
 from .linear import SlideLinear
 from .patterns import Pattern, PatternReport, PatternViolation, check

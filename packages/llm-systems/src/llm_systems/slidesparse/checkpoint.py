@@ -1,4 +1,4 @@
-"""Checkpoints: folders of Hugging Face models, converted tensor by tensor, saved and loaded.
+"""Checkpoints: folders of Hugging Face models, read, checked, saved and loaded.
 
 A converted checkpoint is an ordinary pruned dense one: names, shapes and types are those of the
 source, and only `quantization_config` in `config.json` says that the weights obey a pattern.
@@ -6,10 +6,8 @@ source, and only `quantization_config` in `config.json` says that the weights ob
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .._files import new_folder, refuse_full, write_atomic
+from .._files import new_folder
 from . import safefile
 from .backends import Activation, Backend, check_choices
-from .conversion import ConversionReport, LayerReport, chosen, convert, is_ignored, report_layer
+from .conversion import convert, is_ignored
 from .linear import SlideLinear
-from .patterns import Pattern, PatternReport, PatternViolation, check
-from .pruning import METHODS, Method, prune_
+from .patterns import Pattern, PatternReport, check
 from .safefile import DTYPES, Entry
 
 if TYPE_CHECKING:
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 NAME = "slidesparse"
 # What has two dimensions and is no linear layer, or one whose few outputs steer the others.
 _NOT_LINEAR = re.compile(r"embed|wte|wpe|lm_head|norm|router|(^|\.)(gate|shared|position\w*)$")
-# Their weights are stored [inputs, outputs].
-_TRANSPOSED = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 
 
 def quantization_config(
@@ -131,145 +126,7 @@ def is_linear(entry: Entry) -> bool:
     )
 
 
-def convert_directory(
-    source: str | Path,
-    out: str | Path,
-    pattern: str | Pattern,
-    method: Method = "magnitude",
-    *,
-    calibration: Sequence[Tensor] | None = None,
-    ignore: Sequence[str] = ("lm_head",),
-    targets: str | None = None,
-    activation: Activation = None,
-    seed: int = 0,
-    progress: Callable[[str, int, int], object] = lambda name, done, of: None,
-) -> ConversionReport:
-    """Prune the checkpoint in a folder into another folder.
-
-    Files are rewritten tensor by tensor; other files are copied. An interrupted run leaves a folder
-    `.OUT.part` behind, and the same call continues it. For `"wanda"` and `"sparsegpt"` the model is
-    loaded with transformers and pruned in memory first.
-
-    Parameters
-    ----------
-    source, out
-        A Hugging Face folder with safetensors files, and a folder that is not there yet.
-    pattern, method, ignore, targets, activation
-        As of `convert`; `"keep"` takes weights that llm-compressor or torchao has pruned.
-    calibration
-        For `"wanda"` and `"sparsegpt"`: token ids [batch, length] each.
-    seed
-        For `"random"`: every tensor has its own generator, made from it and the tensor's place.
-    progress
-        Called with the name of each linear layer done, how many are done, and of how many.
-
-    Raises
-    ------
-    ValueError
-        For a folder that is no model, whose weights are quantised or compressed, or stored
-        [inputs, outputs]; or an `out` that has something in it.
-    PatternViolation
-        With `"keep"`, for a weight that does not obey the pattern; the message names it.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from safetensors.torch import save_file
-    >>> with TemporaryDirectory() as folder:
-    ...     model = Path(folder, "model")
-    ...     model.mkdir()
-    ...     _ = (model / "config.json").write_text("{}")
-    ...     save_file({"up_proj.weight": torch.randn(8, 16)}, model / "model.safetensors")
-    ...     report = convert_directory(model, Path(folder, "pruned"), "6:8")
-    ...     check_directory(Path(folder, "pruned"))["up_proj"].ok
-    True
-    """
-    source, out = Path(source), Path(out)
-    pattern = Pattern.parse(pattern)
-    check_choices(activation, "auto")
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
-    wanted = chosen(ignore, targets)
-    if not isinstance(seed, int):
-        raise TypeError(f"seed is {seed!r}; allowed: an integer")
-    calibrated = method in ("wanda", "sparsegpt")
-    if calibrated and not calibration:
-        raise ValueError(f"calibration is missing; method {method!r} needs token ids")
-    refuse_full(out)
-    config = read_config(source)
-    _refuse_stored(config)
-    files = shards(source)
-    found = [entry for path in files for entry in safefile.entries(path)[1]]
-    linear = {
-        e.name: place
-        for place, e in enumerate(found)
-        if is_linear(e) and wanted(e.name.removesuffix(".weight"))
-    }
-    if not linear:
-        raise ValueError(f"{source} has no linear layer left to convert; check targets and ignore")
-    skipped = [
-        e.name.removesuffix(".weight") for e in found if e.name not in linear and is_linear(e)
-    ]
-    config["quantization_config"] = quantization_config(
-        pattern, activation, [*dict.fromkeys([*ignore, *skipped])]
-    )
-    settings = {
-        "method": method, "seed": seed, "linear": sorted(linear),
-        "quantization": config["quantization_config"],
-        "files": {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files},
-        "calibration": [int(batch.sum()) for batch in calibration or ()] if calibrated else [],
-    }  # fmt: skip
-    part = _continued(out, settings)
-    ready = (
-        _pruned_in_memory(source, pattern, method, calibration or (), linear) if calibrated else {}
-    )
-    rows: list[LayerReport] = []
-
-    def change(entry: Entry, tensor: Callable[[], Tensor]) -> Tensor | None:
-        if entry.name not in linear:
-            return None
-        before = tensor()
-        name = entry.name.removesuffix(".weight")
-        if calibrated:
-            after = ready[entry.name].to(before.dtype)
-        else:
-            after = before.clone()
-            own = torch.Generator().manual_seed(seed * 1_000_003 + linear[entry.name])
-            try:
-                prune_(after, pattern, method, seed=own)
-            except PatternViolation as error:
-                error.args = (f"{entry.name}: {error}",)
-                raise
-            except ValueError as error:
-                raise ValueError(f"{entry.name}: {error}") from None
-        rows.append(report_layer(name, before, after, pattern))
-        progress(name, len(rows), len(linear))
-        return after
-
-    for path in files:
-        done = part / f".{path.name}.json"
-        if done.is_file():
-            rows += [LayerReport(**row) for row in json.loads(done.read_text(encoding="utf-8"))]
-            continue
-        before = len(rows)
-        write_atomic(part / path.name, lambda file, path=path: safefile.rewrite(path, file, change))  # type: ignore[misc]
-        text = json.dumps([dataclasses.asdict(row) for row in rows[before:]])
-        write_atomic(done, lambda file, text=text: file.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-    for path in sorted(source.iterdir()):
-        other = path.suffix not in (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-        if path.is_file() and other and path.name != "config.json":
-            shutil.copyfile(path, part / path.name)
-    text = json.dumps(config, indent=2) + "\n"
-    write_atomic(part / "config.json", lambda file: file.write_text(text, encoding="utf-8"))
-    for path in part.glob(".*"):
-        path.unlink()
-    if out.exists():
-        out.rmdir()
-    part.rename(out)
-    return ConversionReport(tuple(rows))
-
-
-def _stored(config: dict[str, Any]) -> dict[str, Any]:
+def storage(config: dict[str, Any]) -> dict[str, Any]:
     """What a `config.json` says about how weights are stored; empty if nothing."""
     stored = config.get("quantization_config") or config.get("compression_config") or {}
     if not isinstance(stored, dict):
@@ -277,75 +134,14 @@ def _stored(config: dict[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _refuse_stored(config: dict[str, Any]) -> None:
-    """Refuse weights that are not plain [outputs, inputs] numbers."""
-    if config.get("model_type") in _TRANSPOSED:
-        raise ValueError(
-            f"models of type {config['model_type']!r} store weights [inputs, outputs]; "
-            "load the model and use convert on its torch.nn.Linear layers"
-        )
-    stored = _stored(config)
-    if not stored or stored.get("quant_method") == NAME:
-        return
-    sparsity = stored.get("sparsity_config") or {}
-    dense = sparsity.get("format", "dense") == "dense" and stored.get("format", "dense") == "dense"
-    if (
-        stored.get("quant_method") != "compressed-tensors"
-        or stored.get("config_groups")
-        or not dense
-    ):
-        raise ValueError(
-            f"the weights are stored as {stored.get('quant_method')!r}, quantised or compressed; "
-            "allowed: plain weights (llm-compressor: save_pretrained(..., save_compressed=False))"
-        )
-
-
-def _continued(out: Path, settings: dict[str, Any]) -> Path:
-    """The folder of an interrupted run with the same settings, or an empty one."""
-    part = out.parent / f".{out.name}.part"
-    stamp = part / ".settings.json"
-    text = json.dumps(settings, sort_keys=True)
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != text:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        write_atomic(stamp, lambda file: file.write_text(text, encoding="utf-8"))
-    for left in part.glob(".part-*"):
-        left.unlink()
-    return part
-
-
-def _transformers() -> Any:
+def transformers_module() -> Any:
+    """The library transformers, which comes with the extra `lm`."""
     try:
         import transformers
     except ModuleNotFoundError as error:
         message = "this needs the extra 'lm': pip install 'llm-systems[lm]'"
         raise ModuleNotFoundError(message) from error
     return transformers
-
-
-def _pruned_in_memory(
-    source: Path,
-    pattern: Pattern,
-    method: Method,
-    calibration: Sequence[Tensor],
-    linear: dict[str, int],
-) -> dict[str, Tensor]:
-    """The weights of a model pruned with calibration inputs, by their names in the files."""
-    from .conversion import prune_model
-
-    model = _transformers().AutoModelForCausalLM.from_pretrained(
-        source, dtype="auto", local_files_only=True
-    )
-    weights: dict[str, Tensor] = model.state_dict()
-    unknown = sorted(set(linear) - set(weights))
-    if unknown:
-        raise ValueError(
-            f"transformers knows no {unknown[0]} in this model; use targets to leave it out, or a "
-            "method without calibration"
-        )
-    names = "|".join(re.escape(name.removesuffix(".weight")) for name in linear)
-    prune_model(model, pattern, method, calib_loader=calibration, ignore=(), targets=f"^({names})$")
-    return weights
 
 
 def token_chunks(folder: str | Path, text: str, length: int, count: int) -> list[Tensor]:
@@ -356,7 +152,7 @@ def token_chunks(folder: str | Path, text: str, length: int, count: int) -> list
     ValueError
         If the text has too few tokens.
     """
-    tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = transformers_module().AutoTokenizer.from_pretrained(folder, local_files_only=True)
     ids = tokenizer(text, return_tensors="pt").input_ids[0]
     if len(ids) < length * count:
         raise ValueError(
@@ -399,7 +195,7 @@ def check_directory(
     """
     folder = Path(folder)
     config = read_config(folder)
-    stored = _stored(config)
+    stored = storage(config)
     ours = stored.get("quant_method") == NAME
     if pattern is None:
         if not ours:
@@ -491,11 +287,11 @@ def load(
     ValueError: nowhere has no config.json; allowed: the folder of a model
     """
     folder = Path(folder)
-    stored = _stored(read_config(folder))
+    stored = storage(read_config(folder))
     if not stored:
         raise ValueError(f"{folder} names no pattern in quantization_config")
     settings = Settings.read(stored)
-    transformers = _transformers()
+    transformers = transformers_module()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     # transformers would look for a quantiser of that name.
     del config.quantization_config

@@ -69,7 +69,8 @@ def convert(
     seed: Annotated[int, typer.Option(help="For random.")] = 0,
 ) -> None:
     """Prune a checkpoint tensor by tensor; an interrupted run is continued by the same command."""
-    from .checkpoint import convert_directory, token_chunks
+    from .checkpoint import token_chunks
+    from .directory import convert_directory
 
     try:
         calibration = None

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from repro_bench import Claim, Experiment, Outcome, Results
 
 from . import cpu
-from .checkpoint import convert_directory, token_chunks
+from .checkpoint import token_chunks
 from .conversion import prune_model
+from .directory import convert_directory
 from .lifting import lift
 from .patterns import Pattern
 from .pruning import prune_
