@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -306,46 +304,3 @@ def test_without_the_extension_the_dense_path_runs(
     assert torch.equal(slid(x), dense(x))
     with pytest.raises(RuntimeError, match="not built"):
         SlideLinear.from_linear(dense, "6:8", backend="cpu")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    cpu.available() != "avx512" or not cpu._kernel.AMD,
-    reason="no AVX-512 of AMD here; on an Intel core the ratio was 1.13",
-)
-def test_6to8_is_faster_than_the_dense_product(pruned: Callable[..., Tensor]) -> None:
-    """At least 1.15 times, one thread, packing included; CPU time, the best of three tries."""
-    weight = pruned(2048, 2048, Pattern.parse("6:8"))
-    streams = cpu.encode(weight, "6:8")
-    x = torch.randn(256, 2048, generator=torch.Generator().manual_seed(0))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        ratios = []
-        while len(ratios) < 3 and not (ratios and ratios[-1] >= 1.15):
-            times: list[tuple[float, float]] = []
-            for _ in range(15):
-                start = time.thread_time()
-                F.linear(x, weight)
-                middle = time.thread_time()
-                cpu.linear(x, streams)
-                times.append((middle - start, time.thread_time() - middle))
-            ratios.append(statistics.median(dense / ours for dense, ours in times))
-    finally:
-        torch.set_num_threads(threads)
-    assert max(ratios) >= 1.15
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(cpu.available() != "avx512", reason="no AVX-512 here")
-def test_work_of_the_kernel_shrinks_with_the_pattern(pruned: Callable[..., Tensor]) -> None:
-    """2:4 takes less CPU time than 14:16, whatever the machine; a ratio, not a clock."""
-    times: dict[str, list[float]] = {"2:4": [], "14:16": []}
-    x = torch.randn(128, 1024, generator=torch.Generator().manual_seed(0))
-    streams = {name: cpu.encode(pruned(1024, 1024, Pattern.parse(name)), name) for name in times}
-    for _ in range(25):
-        for name, found in times.items():
-            start = time.thread_time()
-            cpu.linear(x, streams[name])
-            found.append(time.thread_time() - start)
-    assert statistics.median(times["2:4"]) < statistics.median(times["14:16"])
