@@ -34,6 +34,10 @@ BIG = "1" + "0" * 300
         (r"\boxed 7", None),
         ("7", None),
         (r"\boxed{1}}", "1"),
+        (r"} \boxed{1} {", "1"),
+        (r"{\boxed{1} and \boxed{2} \boxed{", "2"),
+        (r"\boxed{1 and \boxed{2}}", "2"),
+        (r"\boxed{1 and \boxed{2}", "2"),
     ],
 )
 def test_the_last_complete_box(text, inside) -> None:
@@ -124,6 +128,7 @@ def test_text_is_compared_without_typesetting() -> None:
     assert normal_form(r"x + \text{1}") == normal_form("$x+1$.")
     assert normal_form("(1, 2)") == normal_form(r"\left(1,2\right)")
     assert normal_form("A") != normal_form("B")
+    assert normal_form(r"\leftarrow") != normal_form(r"\rightarrow")
 
 
 @given(st.integers(-(10**30), 10**30), st.integers(1, 10**12))
@@ -152,6 +157,10 @@ def test_huge_input_is_quick() -> None:
     assert boxed_reward([rf"\boxed{{{digits}}}"], [digits]) == [1.0]
     assert boxed_answer("\\boxed{" * 300 + "{" * 20_000) is None
     assert normal_form("{" * 1000 + "7" + "}" * 900) != 7
+    assert boxed_answer("\\boxed{" * 100_000) is None
+    assert boxed_answer("\\boxed{" * 100_000 + "7" + "}" * 100_000) == "7"
+    braces = "{" * 500_000 + "7" + "}" * 500_000
+    assert boxed_reward([rf"\boxed{{{braces}}}"], ["7"]) == [1.0]
     # Seconds, not the minutes that quadratic arithmetic or backtracking would take.
     assert time.perf_counter() - start < 20
 
@@ -173,5 +182,9 @@ def test_rewards() -> None:
     assert exact_reward([" 7.0 ", "7 or 8", ""], ["7", "7", ""]) == [1, 0, 0]
     blocks = [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}]
     assert completion_text(blocks) == "a"
+    assert completion_text([{"role": "assistant", "content": [{"text": None}]}]) == ""
+    for wrong in (None, True, 5, b"7", [], [None], {"content": "7"}):
+        with pytest.raises(TypeError, match="completion is .*allowed: a text"):
+            boxed_reward([wrong], ["7"])
     with pytest.raises(ValueError, match="zip"):
         boxed_reward(["a", "b"], ["1"])

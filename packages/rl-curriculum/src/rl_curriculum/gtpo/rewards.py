@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-_BOX = re.compile(r"\\f?boxed\s*\{")
+_BRACE = re.compile(r"(\\f?boxed\s*)?\{|\}")
+_SIZED = re.compile(r"\\(?:left|right)(?![A-Za-z])")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _SPACES = re.compile(r"\\[,;:!> ]|~|\\quad|\\qquad|\s+")
 _FRACTION = re.compile(r"([+-]?)\\[dtc]?frac(?:\{([^{}]*)\}|(\d))(?:\{([^{}]*)\}|(\d))")
@@ -26,13 +27,16 @@ def boxed_answer(text: str) -> str | None:
     >>> boxed_answer("no box") is None
     True
     """
-    for match in reversed(list(_BOX.finditer(text))):
-        depth = 1
-        for place in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
-            if depth == 0:
-                return text[match.end() : place]
-    return None
+    opened: list[tuple[int, bool]] = []
+    start, end = -1, -1
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            opened.append((brace.end(), brace[1] is not None))
+        elif opened:
+            inside, box = opened.pop()
+            if box and inside > start:
+                start, end = inside, brace.start()
+    return text[start:end] if start >= 0 else None
 
 
 def normal_form(answer: str) -> Fraction | str:
@@ -48,13 +52,13 @@ def normal_form(answer: str) -> Fraction | str:
     (Fraction(-1000, 3), Fraction(1, 2), 'x+1')
     """
     text = answer.strip().replace("−", "-").replace("–", "-")
-    text = text.replace(r"\left", "").replace(r"\right", "")
+    text = _SIZED.sub("", text)
     text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "").replace("%", "")
     text = text.replace(r"\(", "").replace(r"\)", "").replace("{,}", ",")
     text = _WRAPPED.sub(r"\1", text)
     text = _SPACES.sub("", text).rstrip(".").removesuffix(r"^\circ")
-    while text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
+    around = min(len(text) - len(text.lstrip("{")), len(text) - len(text.rstrip("}")))
+    text = text[around : len(text) - around]
     number = _as_number(text) if len(text) <= _LONGEST else None
     return text if number is None else number
 
@@ -89,6 +93,11 @@ def _as_decimal(text: str) -> Fraction | None:
 def completion_text(completion: Any) -> str:
     """The text of a completion, which TRL hands over as a string or as messages.
 
+    Raises
+    ------
+    TypeError
+        For what is neither.
+
     Examples
     --------
     >>> completion_text([{"role": "assistant", "content": "7"}])
@@ -96,10 +105,13 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    content = completion[-1].get("content") or ""
+    last = completion[-1] if isinstance(completion, list) and completion else None
+    if not isinstance(last, dict):
+        raise TypeError(f"completion is {completion!r}; allowed: a text, or a list of messages")
+    content = last.get("content") or ""
     if isinstance(content, str):
         return content
-    return "".join(block.get("text", "") for block in content)
+    return "".join(block.get("text") or "" for block in content)
 
 
 def boxed_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
