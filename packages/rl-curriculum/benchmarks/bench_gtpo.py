@@ -9,12 +9,12 @@ from pathlib import Path
 
 CASES = {
     "step-reused": {
-        "text": "processor time of a training step with two updates on a batch, 16 completions x 32 tokens, Qwen2 of"
-        " width 128 and 4 layers",
+        "text": "processor time of a training step with two updates on a batch, 16 completions"
+        " x 32 tokens, Qwen2 of width 128 and 4 layers",
         "peer": "TRL 1.16.0 GRPOTrainer; 0.95 means that GTPO takes 5% more time",
         "requirements": "trl.txt",
         "target": 0.952,
-        "repeats": 7,
+        "repeats": 5,
         "quantity": "processor seconds",
     },
     "step-plain": {
@@ -22,7 +22,7 @@ CASES = {
         "peer": "TRL 1.16.0 GRPOTrainer; 0.74 means that GTPO takes 35% more time",
         "requirements": "trl.txt",
         "target": 0.741,
-        "repeats": 7,
+        "repeats": 5,
         "quantity": "processor seconds",
     },
     "entropy-memory": {

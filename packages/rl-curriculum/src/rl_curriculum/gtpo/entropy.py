@@ -49,12 +49,16 @@ def token_entropy(logits: Tensor, chunk: int = 1024) -> Tensor:
     flat = logits.reshape(-1, logits.shape[-1])
     result = torch.empty(len(flat), dtype=dtype, device=logits.device)
     for start in range(0, len(flat), chunk):
-        piece = flat[start : start + chunk]
-        shifted = piece.to(dtype) - piece.amax(-1, keepdim=True).to(dtype)
-        weight = shifted.exp()
-        total = weight.sum(-1)
-        # A forbidden token has weight 0, and 0 times -inf is no number.
-        shifted.clamp_(min=torch.finfo(dtype).min)
-        mean = weight.mul_(shifted).sum(-1) / total
-        result[start : start + chunk] = total.log() - mean
+        result[start : start + chunk] = _entropy(flat[start : start + chunk], dtype)
     return result.reshape(logits.shape[:-1])
+
+
+def _entropy(logits: Tensor, dtype: torch.dtype) -> Tensor:
+    # Half precision is promoted by the difference, without a copy of its own.
+    shifted = logits - logits.amax(-1, keepdim=True).to(dtype)
+    weight = shifted.exp()
+    total = weight.sum(-1)
+    # A forbidden token has weight 0, and 0 times -inf is no number.
+    shifted.clamp_(min=torch.finfo(dtype).min)
+    mean: Tensor = weight.mul_(shifted).sum(-1) / total
+    return total.log() - mean
