@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 
 from rl_curriculum.gtpo.character_model import character_model
 from rl_curriculum.gtpo.cli import app
+from rl_curriculum.gtpo.run import read_problems, read_settings
 
 GROUP = {
     "prompt": "2+2=",
@@ -82,6 +85,78 @@ def test_a_run_in_two_parts_is_the_run_in_one(project, tmp_path) -> None:
     call("train", project("parts", training={"alpha2": 0.0, "alpha1": 1.0}), "--fresh")
 
 
+def test_a_finished_run_is_not_trained_further(project, tmp_path) -> None:
+    for training in ({}, {"max_steps": -1, "num_train_epochs": 2}):
+        out = f"run{len(training)}"
+        first = call("train", project(out, training=training)).split()[0]
+        before = weights(tmp_path / out)
+        shutil.rmtree(tmp_path / out / "model")  # killed before the model was written
+        assert call("train", project(out, training=training)).split()[0] == first
+        after = weights(tmp_path / out)
+        assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert "1 steps" not in call("train", project("run0", training={"max_steps": 1}))
+
+
+def test_an_unfinished_checkpoint_is_passed_over(project, tmp_path) -> None:
+    training = {"max_steps": 2, "save_steps": 1}
+    call("train", project(training=training))
+    before = weights(tmp_path / "run")
+    (tmp_path / "run/checkpoint-2/trainer_state.json").unlink()
+    (tmp_path / "run/checkpoint-2/model.safetensors").write_bytes(b"half")
+    call("train", project(training=training))
+    assert all(torch.equal(weights(tmp_path / "run")[n], value) for n, value in before.items())
+
+
+def test_a_fresh_run_leaves_nothing_of_the_run_before(project, tmp_path) -> None:
+    training = {"save_steps": 1, "log_groups": 1}
+    call("train", project(training={**training, "max_steps": 3}))
+    call("train", project(training={**training, "max_steps": 1, "learning_rate": 0.0}), "--fresh")
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
+    assert [path.name for path in (tmp_path / "run/groups").iterdir()] == ["step-000000.jsonl"]
+
+
+def test_numbers_that_yaml_takes_for_texts(project, tmp_path) -> None:
+    path = project(training={"learning_rate": 0.25, "max_steps": 1})
+    path.write_text(path.read_text().replace("0.25", "1e-6"))
+    assert read_settings(path).config.learning_rate == 1e-6
+
+
+def test_settings_without_bf16_do_on_a_processor(project, monkeypatch) -> None:
+    for place in ("utils.import_utils", "utils", "training_args"):
+        name = f"transformers.{place}.is_torch_bf16_gpu_available"
+        monkeypatch.setattr(name, lambda: False, raising=False)
+    path = project()
+    settings = yaml.safe_load(path.read_text())
+    del settings["training"]["bf16"], settings["training"]["use_cpu"]
+    path.write_text(yaml.safe_dump(settings))
+    assert not read_settings(path).config.bf16
+
+
+def test_models_that_cannot_answer_are_refused_before_they_are_loaded(project, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(tmp_path / "model", tmp_path / "bare")
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / "bare" / name).unlink(missing_ok=True)
+    (tmp_path / "bare/model.safetensors").write_bytes(b"not read")
+    for change, message in (
+        ({"model": "empty"}, "model is "),
+        ({"model": "bare"}, "has a tokenizer"),
+        ({"system": "Be brief."}, "has no chat template"),
+    ):
+        output = call("train", project(**change), status=2)
+        assert message in output
+        assert output.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+def test_problems_as_other_programs_write_them(tmp_path) -> None:
+    path = tmp_path / "data.jsonl"
+    lines = ['{"prompt": "a\u2028b\x85c", "answer": 1e-05}', '{"prompt": "d", "answer": 1e22}', ""]
+    path.write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
+    wanted = (["a\u2028b\x85c", "d"], ["0.00001", "1" + "0" * 22])
+    assert read_problems(path) == wanted
+
+
 @pytest.mark.parametrize("method", ["grpo-s", "grpo"])
 def test_other_methods_and_adapters(project, tmp_path, method) -> None:
     lora = {"r": 2, "target_modules": ["q_proj"]}
@@ -97,6 +172,9 @@ def test_other_methods_and_adapters(project, tmp_path, method) -> None:
         ({"methods": "gtpo"}, "methods unknown"),
         ({"method": "ppo"}, "method is 'ppo'"),
         ({"reward": "sympy"}, "reward is 'sympy'"),
+        ({"reward": {"boxed": 1}}, "reward is {'boxed': 1}"),
+        ({"model": "data.jsonl"}, "model is 'data.jsonl'"),
+        ({"lora": {"r": datetime.date(2026, 1, 1)}}, "date is not JSON serializable"),
         ({"lora": 4}, "lora is 4"),
         ({"system": ["x"]}, "system is ['x']"),
         ({"training": {"alpha3": 1}}, "training has alpha3"),
@@ -106,6 +184,12 @@ def test_other_methods_and_adapters(project, tmp_path, method) -> None:
             "training has trust_remote_code",
         ),
         ({"training": {"alpha1": -1.0}}, "alpha1 is -1.0"),
+        ({"training": {"alpha1": "much"}}, "alpha1 is 'much'; allowed: float"),
+        ({"training": {"alpha1": None}}, "alpha1 is None; allowed: float"),
+        ({"training": {"max_steps": 1.5}}, "max_steps is 1.5; allowed: int"),
+        ({"training": {"log_groups": "often"}}, "log_groups is 'often'; allowed: int"),
+        ({"training": {"learning_rate": "1e-6x"}}, "learning_rate is '1e-6x'; allowed: float"),
+        ({"training": {"use_vllm": 1}}, "use_vllm is 1; allowed: bool"),
         ({"training": {"num_generations": 3}}, "must be divisible by num_generations"),
         ({"data": "none.jsonl"}, "none.jsonl"),
     ],
@@ -132,6 +216,9 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(
             '{"prompt": [{"role": "user", "content": "a"}], "answer": "1"}',
             "line 2: prompt is a list",
         ),
+        ('{"prompt": [{"role": "user", "content": 5}], "answer": "1"}', "line 2: prompt is [{"),
+        ('{"prompt": [{"role": 5, "content": "a"}], "answer": "1"}', "line 2: prompt is [{"),
+        ('{"prompt": "1", "answer": NaN}', "line 2: answer is nan"),
         ('{"prompt": "1", "answer": [1]}', "line 2: answer is [1]"),
         ('{"prompt": "1", "answer": true}', "line 2: answer is True"),
     ],

@@ -184,7 +184,7 @@ def test_rewards() -> None:
     assert completion_text(blocks) == "a"
     assert completion_text([{"role": "assistant", "content": [{"text": None}]}]) == ""
     for wrong in (None, True, 5, b"7", [], [None], {"content": "7"}):
-        with pytest.raises(TypeError, match="completion is .*allowed: a text"):
+        with pytest.raises(TypeError, match=r"completion is .*allowed: a text"):
             boxed_reward([wrong], ["7"])
     with pytest.raises(ValueError, match="zip"):
         boxed_reward(["a", "b"], ["1"])

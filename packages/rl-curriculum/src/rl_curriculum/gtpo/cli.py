@@ -17,14 +17,15 @@ errors = Console(stderr=True)
 
 
 def _fail(message: object) -> NoReturn:
-    errors.print(f"[red]error:[/red] {escape(str(message))}", highlight=False, soft_wrap=True)
+    text = " ".join(str(message).split())
+    errors.print(f"[red]error:[/red] {escape(text)}", highlight=False, soft_wrap=True)
     raise typer.Exit(2)
 
 
 @app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file; see the README.")],
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew where a run was.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run that was there.")] = False,
 ) -> None:
     """Train a language model on problems with known answers, with TRL; go on from a checkpoint."""
     try:

@@ -102,7 +102,7 @@ def read_groups(path: Path) -> list[Group]:
     '1+1='
     """
     groups = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(json_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -113,6 +113,11 @@ def read_groups(path: Path) -> list[Group]:
     if not groups:
         raise ValueError(f"{path} has no groups; allowed: at least one line")
     return groups
+
+
+def json_lines(path: Path) -> list[str]:
+    """The lines of a JSONL file, which end at newlines alone: texts may hold U+2028 and U+0085."""
+    return path.read_text(encoding="utf-8-sig").split("\n")
 
 
 def write_groups(path: Path, groups: Sequence[Group]) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import shutil
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from .explain import json_lines
 from .rewards import boxed_reward, exact_reward
 
 REWARDS: dict[str, Callable[..., list[float]]] = {"boxed": boxed_reward, "exact": exact_reward}
@@ -66,19 +72,23 @@ def read_settings(path: Path) -> Settings:
     method, reward = raw.get("method", "gtpo"), raw.get("reward", "boxed")
     if method not in _METHODS:
         raise ValueError(f"{path}: method is {method!r}; allowed: {', '.join(_METHODS)}")
-    if reward not in REWARDS:
+    if reward not in tuple(REWARDS):
         raise ValueError(f"{path}: reward is {reward!r}; allowed: {', '.join(REWARDS)}")
     for key in ("lora", "training"):
         if raw.get(key) is not None and not isinstance(raw[key], dict):
             raise ValueError(f"{path}: {key} is {raw[key]!r}; allowed: a mapping")
+    try:
+        json.dumps(raw)
+    except TypeError as error:
+        raise ValueError(f"{path}: {error}; allowed: texts, numbers, lists and mappings") from None
     system = raw.get("system")
     if system is not None and not isinstance(system, str):
         raise ValueError(f"{path}: system is {system!r}; allowed: a text")
     here = path.parent
     model = raw["model"]
-    if (here / model).exists():
+    if (here / model).is_dir():
         model = str((here / model).resolve())
-    elif model.startswith((".", "/", "~")):
+    elif model.startswith((".", "/", "~")) or (here / model).exists():
         raise ValueError(
             f"{path}: model is {model!r}; allowed: a folder that exists, or a hub name"
         )
@@ -119,7 +129,7 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
     """
     prompts: list[Any] = []
     answers: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(json_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -129,7 +139,8 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
             raise ValueError(
                 f"{path} line {number}: {error}; allowed: an object with prompt and answer"
             ) from None
-        if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+        number_like = isinstance(answer, (int, float)) and math.isfinite(answer)
+        if isinstance(answer, bool) or not (isinstance(answer, str) or number_like):
             raise ValueError(f"{path} line {number}: answer is {answer!r}; allowed: text or number")
         if not _is_prompt(prompt):
             raise ValueError(
@@ -145,7 +156,8 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
                 f"allowed: {type(prompts[0]).__name__}, as before it"
             )
         prompts.append(prompt)
-        answers.append(str(answer))
+        # 1e-05 is how Python writes a number, not how a model does.
+        answers.append(answer if isinstance(answer, str) else f"{Decimal(str(answer)):f}")
     if not prompts:
         raise ValueError(f"{path} has no problems; allowed: at least one line")
     return prompts, answers
@@ -154,23 +166,27 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
 def train(settings: Settings, *, fresh: bool = False) -> Any:
     """Train as the settings say, from the last checkpoint if there is one, and save the model.
 
+    A run that is finished is not trained further. With `fresh` the checkpoints and the groups of
+    the run before are removed.
+
     Returns the trainer.
 
     Raises
     ------
     ValueError
-        If the output folder has checkpoints of a run with other settings.
+        If the output folder has checkpoints of a run with other settings, or the model has no
+        tokenizer, or none with a chat template where the prompts are messages.
     """
     from datasets import Dataset  # type: ignore[import-untyped]
-    from transformers import AutoTokenizer
-    from transformers.trainer_utils import get_last_checkpoint
 
     from .._files import write_atomic
 
     out, note = settings.output_dir, settings.output_dir / "settings.json"
-    last = None
-    if out.is_dir() and not fresh:
-        last = get_last_checkpoint(str(out))  # type: ignore[no-untyped-call]
+    tokenizer = _tokenizer(settings)
+    if fresh:
+        for old in (*out.glob("checkpoint-*"), out / "groups"):
+            shutil.rmtree(old, ignore_errors=True)
+    last, state = _last_checkpoint(out)
     told = {key: value for key, value in settings.raw.items() if key != "output_dir"}
     if last is not None and note.exists():
         differing = _differing(json.loads(note.read_text(encoding="utf-8")), told)
@@ -181,9 +197,6 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
             )
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(note, lambda part: part.write_text(json.dumps(told, indent=1), encoding="utf-8"))
-    tokenizer = AutoTokenizer.from_pretrained(settings.model, padding_side="left")
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
     peft = None
     if settings.lora is not None:
         from peft import LoraConfig
@@ -197,7 +210,12 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
         processing_class=tokenizer,
         peft_config=peft,
     )
-    trainer.train(resume_from_checkpoint=last)
+    if state is not None and _finished(settings.config, state):
+        # transformers would take one step more.
+        trainer._load_from_checkpoint(last)
+        trainer.state = state
+    else:
+        trainer.train(resume_from_checkpoint=last)
     trainer.save_model(str(out / "model"))
     tokenizer.save_pretrained(str(out / "model"))
     return trainer
@@ -209,8 +227,54 @@ def _is_prompt(prompt: Any) -> bool:
     return (
         isinstance(prompt, list)
         and bool(prompt)
-        and all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in prompt)
+        and all(
+            isinstance(turn, dict)
+            and isinstance(turn.get("role"), str)
+            and isinstance(turn.get("content"), str)
+            for turn in prompt
+        )
     )
+
+
+def _tokenizer(settings: Settings) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(settings.model, padding_side="left")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model is {settings.model!r}: {error}") from None
+    if isinstance(settings.prompts[0], list):
+        if tokenizer.chat_template is None:
+            raise ValueError(
+                f"model is {settings.model!r}, which has no chat template; allowed: one that has, "
+                "or prompts that are texts, without a system message"
+            )
+    elif not tokenizer(settings.prompts[0])["input_ids"]:
+        # transformers makes an empty one for a folder that has none.
+        raise ValueError(f"model is {settings.model!r}; allowed: a folder that has a tokenizer")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _last_checkpoint(out: Path) -> tuple[str | None, Any]:
+    """The last whole checkpoint of a folder, and the state of its trainer."""
+    from transformers import TrainerState
+
+    found = [p for p in out.glob("checkpoint-*") if p.name.partition("-")[2].isdecimal()]
+    for folder in sorted(found, key=lambda p: int(p.name.partition("-")[2]), reverse=True):
+        # The state is what is written last; a run that was killed may have left a part.
+        try:
+            return str(folder), TrainerState.load_from_json(str(folder / "trainer_state.json"))
+        except (OSError, ValueError):
+            continue
+    return None, None
+
+
+def _finished(config: Any, state: Any) -> bool:
+    if config.max_steps > 0:
+        return bool(state.global_step >= config.max_steps)
+    return bool(state.epoch >= config.num_train_epochs)
 
 
 def _classes(method: str) -> tuple[Any, Any]:
@@ -224,6 +288,8 @@ def _classes(method: str) -> tuple[Any, Any]:
 
 
 def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, Any]) -> Any:
+    from transformers.utils.import_utils import is_torch_bf16_gpu_available
+
     _, config = _classes(method)
     allowed = {f.name for f in dataclasses.fields(config)} - {"output_dir", "trust_remote_code"}
     unknown = [str(key) for key in training if key not in allowed]
@@ -232,11 +298,35 @@ def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, An
             f"{path}: training has {', '.join(unknown) or 'trust_remote_code'}; allowed: the "
             f"arguments of {config.__name__} but output_dir and trust_remote_code"
         )
+    hints = typing.get_type_hints(config)
+    given = {name: _typed(path, name, value, hints[name]) for name, value in training.items()}
     defaults = {"report_to": "none", "logging_steps": 1}
+    if not (given.get("use_cpu") or is_torch_bf16_gpu_available()):
+        defaults["bf16"] = False
     try:
-        return config(output_dir=str(output_dir), **{**defaults, **training})
+        return config(output_dir=str(output_dir), **{**defaults, **given})
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: training: {error}") from None
+
+
+def _typed(path: Path, name: str, value: Any, hint: Any) -> Any:
+    """A value of the type that an argument has; what YAML takes for a text may be a number."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = set(typing.get_args(hint) if union else [hint])
+    if not kinds <= {bool, int, float, str, type(None)}:
+        return value
+    if isinstance(value, str) and str not in kinds and float in kinds:
+        # YAML 1.1 reads 1e-6, which has no point, as a text.
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if type(value) in kinds or (type(value) is int and float in kinds):
+        return value
+    if type(value) is float and value.is_integer() and int in kinds:
+        return int(value)
+    allowed = " or ".join(sorted("null" if k is type(None) else k.__name__ for k in kinds))
+    raise ValueError(f"{path}: training: {name} is {value!r}; allowed: {allowed}")
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Sequence[str]:
