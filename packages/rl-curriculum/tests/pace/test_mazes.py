@@ -278,3 +278,18 @@ def test_missing_and_broken_files_are_refused(tmp_path) -> None:
     np.savez(tmp_path / "part.npz", walls=np.zeros((1, 2, 2)))
     with pytest.raises(ValueError, match="lacks the arrays"):
         read_levels(tmp_path / "part.npz")
+
+
+def test_no_levels_at_all_are_a_batch_like_any_other() -> None:
+    none = random_levels(5, 60, seed=0).take([])
+    assert len(none) == 0
+    assert len(mutate_levels(none, 3, seed=0)) == 0
+    assert solvable(none).tolist() == shortest_actions(none).tolist() == none.to_text() == []
+    assert len(MazeLevels.concatenate([none, none])) == 0
+
+
+def test_real_levels_are_found_where_a_whole_draw_holds_none() -> None:
+    # With so many walls most draws of a few mazes hold none with a way of 8 cells.
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert solvable(real_levels(1, 110, seed=rng))[0] >= 8

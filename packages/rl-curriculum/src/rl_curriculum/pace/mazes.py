@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ class MazeLevels:
         if noise.shape != (n,) or not (np.isfinite(noise) & (noise >= 1)).all():
             raise ValueError(f"noise is {noise!r}; allowed: ({n},) finite numbers of at least 1")
         object.__setattr__(self, "noise", noise)
-        flat, rows = self.walls.reshape(n, -1), np.arange(n)
+        flat, rows = self.walls.reshape(n, height * width), np.arange(n)
         for name in ("agent", "goal"):
             blocked = flat[rows, getattr(self, name)]
             if blocked.any():
@@ -101,6 +102,7 @@ class MazeLevels:
     def take(self, index: ArrayLike) -> MazeLevels:
         """The levels at `index`."""
         i = np.atleast_1d(np.asarray(index))
+        i = i if i.size else i.astype(np.int64)
         return dataclasses.replace(
             self, **{f.name: getattr(self, f.name)[i] for f in dataclasses.fields(self)}
         )
@@ -144,7 +146,7 @@ class MazeLevels:
     def to_text(self) -> list[str]:
         """The grids that `from_text` reads, rows separated by newlines."""
         height, width = self.size
-        grids = np.where(self.walls.reshape(len(self), -1), "#", ".")
+        grids = np.where(self.walls.reshape(len(self), math.prod(self.size)), "#", ".")
         rows = np.arange(len(self))
         grids[rows, self.agent] = np.array(list(HEADINGS))[self.direction]
         grids[rows, self.goal] = "G"
@@ -233,8 +235,8 @@ def mutate_levels(
     if edits < 0:
         raise ValueError(f"edits is {edits!r}; allowed: at least 0")
     rng = np.random.default_rng(seed)
-    n, cells = len(levels), int(np.prod(levels.size))
-    walls = levels.walls.reshape(n, -1).copy()
+    n, cells = len(levels), math.prod(levels.size)
+    walls = levels.walls.reshape(n, cells).copy()
     goal, rows = levels.goal.copy(), np.arange(n)
     for _ in range(edits):
         cell = rng.integers(0, cells, n)
@@ -284,7 +286,7 @@ def solvable(levels: MazeLevels) -> Ints:
         grown &= free
         found = grown[np.arange(len(left)), goal_row[left] + 1, goal_column[left] + 1]
         distance[left[found]] = step
-        going = ~found & (grown != reached).reshape(len(left), -1).any(axis=1)
+        going = ~found & (grown != reached).any(axis=(1, 2))
         if not going.any():
             break
         left, reached, free = left[going], grown[going], free[going]
@@ -326,7 +328,7 @@ def shortest_actions(levels: MazeLevels) -> Ints:
         grown &= free
         found = grown[np.arange(len(left)), :, goal_row[left] + 1, goal_column[left] + 1].any(1)
         actions[left[found]] = step
-        going = ~found & (grown != reached).reshape(len(left), -1).any(axis=1)
+        going = ~found & (grown != reached).any(axis=(1, 2, 3))
         if not going.any():
             break
         left, reached, free = left[going], grown[going], free[going]
