@@ -304,6 +304,7 @@ def test_the_command(model_folder: Path, tmp_path: Path) -> None:
     worse = run(app, ["check", out, "--pattern", "2:4"])
     assert worse.exit_code == 1
     assert "0 of 3 layers obey" in worse.output
+    assert "…" not in worse.output  # names are whole, in 80 columns too
     again = run(app, ["convert", str(model_folder), out])
     assert again.exit_code == 2
     assert "not empty" in again.output

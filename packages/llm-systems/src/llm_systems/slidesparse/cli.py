@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 app = typer.Typer(
     help="Prune to patterns such as 6:8, check them, and see what they gain.",
@@ -113,7 +113,7 @@ def check(
         _fail(error)
     bad = {name: report for name, report in reports.items() if not report.ok}
     if bad:
-        table = Table("layer", "bad blocks", "most nonzeros", "first (row, block)")
+        table = Table(_whole("layer"), "bad blocks", "most nonzeros", "first (row, block)")
         for name, report in bad.items():
             table.add_row(
                 escape(name), str(report.bad_blocks), str(report.worst_nnz), str(report.first_bad)
@@ -147,7 +147,8 @@ def bench(
         counts = [_positive(text, "tokens") for text in tokens.split(",")]
     except (ValueError, TypeError) as error:
         _fail(error)
-    table = Table("outputs", "inputs", "tokens", "pattern", "backend", "dense", "ratio", "bound")
+    names = ("outputs", "inputs", "tokens", "pattern", "backend", "dense", "ratio", "bound")
+    table = Table(*(_whole(name) for name in names))
     # Written between calls, so that weights come from memory as those of a model do.
     others = torch.empty(1 << 25)
     threads = torch.get_num_threads()
@@ -220,6 +221,11 @@ def predict(
             f"{cost.sparse_s * 1e3:.3f} ms", f"{cost.speedup:.2f}", f"{cost.bound:.2f}",
         )  # fmt: skip
     console.print(table)
+
+
+def _whole(name: str) -> Column:
+    """A column that goes on in the next line where a terminal is narrow."""
+    return Column(name, overflow="fold")
 
 
 def _progress() -> Any:
