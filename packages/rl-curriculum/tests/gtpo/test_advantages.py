@@ -350,3 +350,15 @@ def test_bad_input_is_refused_by_name(group) -> None:
         gtpo_weights(entropy, mask, rewards, 4)
     with pytest.warns(UserWarning, match="alpha sums to 1.5"):
         gtpo_advantages(rewards, entropy, mask, 4, alpha=(1.0, 0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_does_not_lose_the_blame_of_certain_tokens(dtype) -> None:
+    size = 600
+    entropy, mask = torch.full((size, 1), 1e-6, dtype=dtype), torch.ones(size, 1)
+    right = torch.arange(size) == 0
+    weights = gtpo_weights(entropy, mask, right, size)
+    # All are alike, so every weight is 1; the sum of 1/H is beyond float16.
+    assert (weights[0] + weights[1]).tolist() == [[1.0]] * size
+    rewards = 256.0 * (torch.arange(size) % 2).to(dtype)
+    assert grpo_advantages(rewards, size, std_eps=0.0).tolist() == [-1.0, 1.0] * (size // 2)

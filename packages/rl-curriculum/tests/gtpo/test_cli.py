@@ -253,5 +253,7 @@ def test_explaining(tmp_path) -> None:
     assert (tmp_path / "out" / "page.html").read_text().count("<h2>") == 2
     assert "--group is 2" in call("explain", run, "--group", 2, status=2)
     assert "method is 'x'" in call("explain", run, "--method", "x", status=2)
+    run.write_text(json.dumps({**GROUP, "prompt": "[b]2+2[/i]="}) + "\n")
+    assert "[b]2+2[/i]=" in call("explain", run)
     run.write_text("{}\n")
     assert "line 1" in call("explain", run, status=2)

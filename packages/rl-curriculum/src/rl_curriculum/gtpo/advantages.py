@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .groups import group_index, moments, varies
-from .weights import checked_alpha, gtpo_shaped_rewards, mean_entropy
+from .weights import at_least_single, checked_alpha, gtpo_shaped_rewards, mean_entropy
 
 Normalization = Literal["outcome", "joint", "pooled", "polarity"]
 
@@ -63,6 +63,7 @@ def grpo_advantages(
     if torch.isinf(rewards).any():
         raise ValueError("rewards holds an infinity; allowed: finite numbers, or NaN for none")
     index = group_index(len(rewards), group_size, group_ids, rewards.device)
+    rewards = at_least_single(rewards)
     valid = ~rewards.isnan()
     known = torch.where(valid, rewards, 0)
     mean, std, count = moments(known[:, None], valid[:, None], index, ddof)

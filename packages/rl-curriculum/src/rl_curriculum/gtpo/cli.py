@@ -73,7 +73,7 @@ def explain(
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    table = Table(title=repr(explained.group.prompt), title_justify="left")
+    table = Table(title=escape(repr(explained.group.prompt)), title_justify="left")
     for name in ("response", "reward", "token"):
         table.add_column(name)
     for name in ("entropy", "weight", "advantage"):

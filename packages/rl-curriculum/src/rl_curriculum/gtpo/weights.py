@@ -170,6 +170,11 @@ def checked_alpha(alpha: tuple[float, float]) -> tuple[float, float]:
     return a1, a2
 
 
+def at_least_single(values: Tensor) -> Tensor:
+    """In float32 unless in float64: sums of 1/H and of squares leave the range of float16."""
+    return values if values.dtype == torch.float64 else values.float()
+
+
 def _checked(entropy: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Entropies without gradient, and the mask as booleans."""
     if entropy.ndim != 2 or entropy.shape != mask.shape:
@@ -177,7 +182,7 @@ def _checked(entropy: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
             f"entropy has shape {tuple(entropy.shape)} and mask {tuple(mask.shape)}; "
             "allowed: (B, T) both"
         )
-    entropy, live = entropy.detach(), mask.bool()
+    entropy, live = at_least_single(entropy.detach()), mask.bool()
     # Float noise may put the entropy of a certain token a little below 0.
     bad = live & ~((entropy >= -1e-3) & entropy.isfinite())
     if bad.any():
