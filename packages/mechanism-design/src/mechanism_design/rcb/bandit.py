@@ -386,14 +386,15 @@ class RCB:
         kinds: NDArray[np.int64],
     ) -> None:
         """Store samples: of the cold start only those that it asked for and got."""
-        counted = (kinds != ORGANIC) & (kinds != IPGS) & (played == advised)
         # A played arm that was not the advised one teaches about itself, and counts nowhere.
         taught = (kinds != ORGANIC) | (played != advised)
-        before = self.saturated.copy()
         if self.epoch_ is None:
             keep = np.flatnonzero(taught)
-            if len(keep):
-                self._believed = None
+            if not len(keep):
+                return
+            self._believed = None
+            counted = (kinds != ORGANIC) & (kinds != IPGS) & (played == advised)
+            before = self.saturated
             for k in np.unique(played[keep]):
                 own = keep[played[keep] == k]
                 asked = own[counted[own]][: max(0, self.N - int(self.N_[k]))]
@@ -406,12 +407,10 @@ class RCB:
             if (self.saturated != before).any():
                 self._L = self._L_now()
             return
-        late = kinds == ORGANIC
-        learned = ~late | (played != advised)
         if self.oracle is not None or self.mspe == "holdout":
-            self._rows.append(rows[learned], played[learned], gained[learned])
-        for k in np.unique(played[learned]):
-            own = learned & (played == k)
+            self._rows.append(rows[taught], played[taught], gained[taught])
+        for k in np.unique(played[taught]):
+            own = taught & (played == k)
             self._grams[k] += rows[own].T @ rows[own]
             self._moments[k] += rows[own].T @ gained[own]
 

@@ -83,8 +83,8 @@ class LinearEnv:
         return np.asarray(means + self.sigma * rng.standard_normal(len(X)))
 
     def regret(self, X: Array, arms: NDArray[np.int64]) -> Array:
-        means = X @ self.beta.T
-        return np.asarray(means.max(1) - means[np.arange(len(X)), arms])
+        means = self.beta @ X.T
+        return np.asarray(means.max(0) - means[arms, np.arange(len(X))])
 
 
 class ReplayClassificationEnv:
@@ -184,7 +184,7 @@ def simulate(
     rng = np.random.default_rng(seed)
     if isinstance(policy, RCB) and policy.N_.any():
         raise ValueError("policy has samples already; give a fresh one")
-    frames = []
+    blocks: list[tuple[NDArray[Any], ...]] = []
     for world in range(n_worlds):
         env.reset(rng)
         agent = policy.fresh(rng) if isinstance(policy, RCB) else policy(world)
@@ -200,20 +200,16 @@ def simulate(
             else:
                 arms, rewards = _one_by_one(agent, env, X, rng)
                 kinds, probabilities = np.full(n, len(KINDS)), np.full(n, np.nan)
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "world": world,
-                        "t": np.arange(start, start + n),
-                        "arm": arms,
-                        "kind": pd.Categorical.from_codes(kinds.tolist(), dtype=_KIND),
-                        "prob": probabilities,
-                        "reward": rewards,
-                        "regret": env.regret(X, arms),
-                    }
-                )
-            )
-    return pd.concat(frames, ignore_index=True)
+            when = np.arange(start, start + n)
+            regret = env.regret(X, arms)
+            whose = np.full(n, world)
+            blocks.append((whose, when, arms, kinds, probabilities, rewards, regret))
+    names = ("world", "t", "arm", "kind", "prob", "reward", "regret")
+    columns: dict[str, Any] = {
+        name: np.concatenate(parts) for name, *parts in zip(names, *blocks, strict=True)
+    }
+    columns["kind"] = pd.Categorical.from_codes(columns["kind"], dtype=_KIND)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _one_by_one(

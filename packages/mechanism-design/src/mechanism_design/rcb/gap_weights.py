@@ -27,7 +27,8 @@ def inverse_gap_weights(scores: ArrayLike, gamma: float) -> Array:
     values = np.asarray(scores, dtype=np.float64)
     arms = values.shape[-1]
     best = values.argmax(-1)[..., None]
-    weights = 1.0 / (arms + gamma * (values.max(-1, keepdims=True) - values))
+    highest = np.take_along_axis(values, best, -1)
+    weights = 1.0 / (arms + gamma * (highest - values))
     np.put_along_axis(weights, best, 0.0, -1)
     np.put_along_axis(weights, best, 1.0 - weights.sum(-1, keepdims=True), -1)
     return np.asarray(weights)
