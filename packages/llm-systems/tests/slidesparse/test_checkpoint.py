@@ -170,7 +170,8 @@ def test_weights_pruned_elsewhere_are_kept(model_folder: Path, tmp_path: Path) -
         assert torch.equal(tensors(tmp_path / "second")[name], tensor)
     with pytest.raises(PatternViolation, match=r"q_proj.weight: row 0"):
         convert_directory(model_folder, tmp_path / "third", "6:8", "keep")
-    assert not (tmp_path / "third").exists()
+    # Nothing is left of what was refused.
+    assert not list(tmp_path.glob("*third*"))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,15 @@ def test_nan_is_refused_with_the_tensor_named(model_folder: Path, tmp_path: Path
     save_file(state, path)
     with pytest.raises(ValueError, match=r"up_proj.weight: weight holds NaN"):
         convert_directory(model_folder, tmp_path / "out", "6:8")
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_a_layer_to_leave_that_is_not_there_is_refused(model_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ignore names 'q_prj'; allowed: names of linear layers"):
+        convert_directory(model_folder, tmp_path / "out", "6:8", ignore=["q_proj", "q_prj"])
+    convert_directory(model_folder, tmp_path / "out", "6:8", ignore=["q_proj"])
+    same = "model.layers.0.self_attn.q_proj.weight"
+    assert torch.equal(tensors(tmp_path / "out")[same], tensors(model_folder)[same])
 
 
 def test_a_module_is_saved_with_its_pattern(tmp_path: Path) -> None:

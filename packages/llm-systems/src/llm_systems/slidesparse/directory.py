@@ -25,7 +25,7 @@ from .checkpoint import (
     storage,
     transformers_module,
 )
-from .conversion import ConversionReport, LayerReport, chosen, prune_model, report_layer
+from .conversion import ConversionReport, LayerReport, chosen, is_ignored, prune_model, report_layer
 from .patterns import Pattern, PatternViolation
 from .pruning import METHODS, Method, prune_
 from .safefile import Entry
@@ -109,11 +109,14 @@ def convert_directory(
         for place, e in enumerate(found)
         if is_linear(e) and wanted(e.name.removesuffix(".weight"))
     }
+    names = [e.name.removesuffix(".weight") for e in found if is_linear(e)]
+    for entry in ignore:
+        # The default may be tied to the embedding, and then it has no weight of its own.
+        if entry != "lm_head" and not any(is_ignored(name, [entry]) for name in names):
+            raise ValueError(f"ignore names {entry!r}; allowed: names of linear layers of {source}")
     if not linear:
         raise ValueError(f"{source} has no linear layer left to convert; check targets and ignore")
-    skipped = [
-        e.name.removesuffix(".weight") for e in found if e.name not in linear and is_linear(e)
-    ]
+    skipped = [name for name in names if f"{name}.weight" not in linear]
     config["quantization_config"] = quantization_config(
         pattern, activation, [*dict.fromkeys([*ignore, *skipped])]
     )
@@ -123,10 +126,10 @@ def convert_directory(
         "files": {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files},
         "calibration": [int(batch.sum()) for batch in calibration or ()] if calibrated else [],
     }  # fmt: skip
-    part = _continued(out, settings)
     ready = (
         _pruned_in_memory(source, pattern, method, calibration or (), linear) if calibrated else {}
     )
+    part = _continued(out, settings)
     rows: list[LayerReport] = []
 
     def change(entry: Entry, tensor: Callable[[], Tensor]) -> Tensor | None:
@@ -156,7 +159,15 @@ def convert_directory(
             rows += [LayerReport(**row) for row in json.loads(done.read_text(encoding="utf-8"))]
             continue
         before = len(rows)
-        write_atomic(part / path.name, lambda file, path=path: safefile.rewrite(path, file, change))  # type: ignore[misc]
+        try:
+            write_atomic(
+                part / path.name,
+                lambda file, path=path: safefile.rewrite(path, file, change),  # type: ignore[misc]
+            )
+        except ValueError:
+            # Refused: to go on would meet the same weight again.
+            shutil.rmtree(part)
+            raise
         text = json.dumps([dataclasses.asdict(row) for row in rows[before:]])
         write_atomic(done, lambda file, text=text: file.write_text(text, encoding="utf-8"))  # type: ignore[misc]
     for path in sorted(source.iterdir()):
