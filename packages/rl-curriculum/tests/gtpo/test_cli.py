@@ -83,6 +83,11 @@ def test_a_run_in_two_parts_is_the_run_in_one(project, tmp_path) -> None:
     output = call("train", project("parts", training={"alpha2": 0.0, "alpha1": 1.0}), status=2)
     assert "other settings of training" in output
     call("train", project("parts", training={"alpha2": 0.0, "alpha1": 1.0}), "--fresh")
+    # So are other problems in a file of the same name.
+    with (tmp_path / "data.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "1+1=", "answer": 10}) + "\n")
+    output = call("train", project("whole", training={"max_steps": 4}), status=2)
+    assert "other settings of problems" in output
 
 
 def test_a_finished_run_is_not_trained_further(project, tmp_path) -> None:

@@ -217,8 +217,8 @@ def predict(
     table = Table("outputs", "inputs", "pattern", "dense", "slid", "speed-up", "bound")
     for outputs, inputs, kind, cost in rows:
         table.add_row(
-            str(outputs), str(inputs), str(kind), f"{cost.dense_s * 1e3:.3f} ms",
-            f"{cost.sparse_s * 1e3:.3f} ms", f"{cost.speedup:.2f}", f"{cost.bound:.2f}",
+            str(outputs), str(inputs), str(kind), f"{cost.dense_s * 1e3:.3g} ms",
+            f"{cost.sparse_s * 1e3:.3g} ms", f"{cost.speedup:.2f}", f"{cost.bound:.2f}",
         )  # fmt: skip
     console.print(table)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -174,8 +175,8 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
     Raises
     ------
     ValueError
-        If the output folder has checkpoints of a run with other settings, or the model has no
-        tokenizer, or none with a chat template where the prompts are messages.
+        If the output folder has checkpoints of a run with other settings or problems, or the model
+        has no tokenizer, or none with a chat template where the prompts are messages.
     """
     from datasets import Dataset  # type: ignore[import-untyped]
 
@@ -188,6 +189,8 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
             shutil.rmtree(old, ignore_errors=True)
     last, state = _last_checkpoint(out)
     told = {key: value for key, value in settings.raw.items() if key != "output_dir"}
+    problems = json.dumps([settings.prompts, settings.answers])
+    told["problems"] = hashlib.sha256(problems.encode()).hexdigest()
     if last is not None and note.exists():
         differing = _differing(json.loads(note.read_text(encoding="utf-8")), told)
         if differing:
