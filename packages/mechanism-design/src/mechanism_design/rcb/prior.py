@@ -8,6 +8,8 @@ rewards y the coefficients are Gaussian with covariance
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -171,7 +173,8 @@ def as_contexts(X: ArrayLike, dim: int | None) -> Array:
     if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
         wanted = "d" if dim is None else dim
         raise ValueError(f"X has the shape {rows.shape}; allowed: (n, {wanted})")
-    if not np.isfinite(rows).all():
+    # Finite squares have a finite sum unless it overflows; for a single row that is found sooner.
+    if not math.isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():
         bad = int(np.argmax(~np.isfinite(rows).all(1)))
         raise ValueError(f"X has NaN or infinity in row {bad}; allowed: finite numbers")
     return rows
