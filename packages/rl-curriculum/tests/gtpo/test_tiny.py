@@ -196,16 +196,19 @@ def test_bad_input_is_refused_by_name(started) -> None:
 
 
 @pytest.mark.slow
-def test_grpo_s_escapes_the_shortcut_more_often_than_dapo() -> None:
+def test_grpo_s_leaves_the_shortcut_behind_where_dapo_stays() -> None:
+    # Known of six seeds: 5 of GRPO-S and 1 of DAPO leave the shortcut. Which ones do hangs on the
+    # last bits of a processor, so the mean success is compared; the experiment counts 12 seeds.
     task = ConfidentShortcut(p_reason=0.3)
     start = TinyTransformer(seed=0)
     imitate(start, task)
-    escapes = dict.fromkeys(("dapo", "grpo-s:0.5"), 0)
-    for method in escapes:
+    success = {}
+    for method in ("dapo", "grpo-s:0.5"):
+        found = []
         for seed in range(6):
             model = copy.deepcopy(start)
             TinyRLTrainer(model, task, method, seed=seed).learn(200)
-            # Taking the shortcut always is right on 0.55 of the prompts.
-            escapes[method] += evaluate_tiny(model, task).success > 0.58
-    assert escapes["grpo-s:0.5"] >= 4
-    assert escapes["dapo"] <= 3
+            found.append(evaluate_tiny(model, task).success)
+        success[method] = sum(found) / len(found)
+    # Taking the shortcut always is right on 0.55 of the prompts.
+    assert success["grpo-s:0.5"] > max(0.56, success["dapo"])
