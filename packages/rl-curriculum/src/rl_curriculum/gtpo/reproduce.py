@@ -311,7 +311,7 @@ def plot_traps(results: Results) -> Figure:
 
     arms = [arm for arm in results.arms if arm.startswith("b/")]
     names = [m.removeprefix("final ") for m in results.metrics() if m.startswith("final ")]
-    figure = Figure(figsize=(9, 1 + 0.4 * max(1, len(arms))))
+    figure = Figure(figsize=(9, max(3.0, 1 + 0.4 * len(arms))))
     axes = figure.subplots()
     table = [
         [np.mean(list(results.values(arm, f"final {name}").values()) or [np.nan]) for name in names]
