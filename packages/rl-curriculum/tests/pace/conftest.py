@@ -9,14 +9,6 @@ import torch
 from rl_curriculum.pace import Rollout
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def random_rollout():
     def make(T=12, N=7, inputs=5, actions=3, seed=0, dtype=torch.float64, ends=0.2, **more):

@@ -104,19 +104,15 @@ def convert_directory(
     _refuse_stored(config)
     files = shards(source)
     found = [entry for path in files for entry in safefile.entries(path)[1]]
-    linear = {
-        e.name: place
-        for place, e in enumerate(found)
-        if is_linear(e) and wanted(e.name.removesuffix(".weight"))
-    }
-    names = [e.name.removesuffix(".weight") for e in found if is_linear(e)]
+    places = {e.name.removesuffix(".weight"): k for k, e in enumerate(found) if is_linear(e)}
     for entry in ignore:
         # The default may be tied to the embedding, and then it has no weight of its own.
-        if entry != "lm_head" and not any(is_ignored(name, [entry]) for name in names):
+        if entry != "lm_head" and not any(is_ignored(name, [entry]) for name in places):
             raise ValueError(f"ignore names {entry!r}; allowed: names of linear layers of {source}")
+    linear = {f"{name}.weight": place for name, place in places.items() if wanted(name)}
     if not linear:
         raise ValueError(f"{source} has no linear layer left to convert; check targets and ignore")
-    skipped = [name for name in names if f"{name}.weight" not in linear]
+    skipped = [name for name in places if not wanted(name)]
     config["quantization_config"] = quantization_config(
         pattern, activation, [*dict.fromkeys([*ignore, *skipped])]
     )

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from .groups import group_index
+
 Ratio = Literal["token", "seq_arith", "seq_geom"]
 Aggregation = Literal["token", "sequence"]
 
@@ -215,14 +217,10 @@ def group_overlong_penalty(
             f"lengths and positive have shapes {tuple(lengths.shape)} and {tuple(positive.shape)}; "
             "allowed: (B,) both, positive of booleans"
         )
-    if group_size < 1 or len(lengths) % group_size:
-        raise ValueError(
-            f"there are {len(lengths)} responses and group_size is {group_size}; "
-            "allowed: a multiple of the group size"
-        )
+    index = group_index(len(lengths), group_size, None, lengths.device)
     if knee < 1 or not 0.5 < easy <= 1:
         raise ValueError(f"knee is {knee} and easy {easy}; allowed: knee >= 1, 0.5 < easy <= 1")
-    share = positive.view(-1, group_size).float().mean(1).repeat_interleave(group_size)
+    share = positive.view(-1, group_size).float().mean(1)[index]
     punish_right = share > 0.5
     punished = torch.where(positive, punish_right, ~punish_right) & (share > 1 - easy)
     slope = (-0.5 * (lengths.float() - knee) / knee).clamp(-0.5, 0.0) + 0.0

@@ -46,7 +46,6 @@ class Sizes:
     replicas: int = 16
     chain_steps: int = 120
     trap_steps: int = 300
-    corners: tuple[str, ...] = tuple(CORNERS)
     imitation: int = 600
     steps_30: int = 200
     steps_50: int = 160
@@ -83,7 +82,7 @@ def trial(arm: str, seed: int, sizes: Sizes) -> Outcome:
 def _traps(method: str, seed: int, sizes: Sizes) -> Outcome:
     metrics: dict[str, float] = {}
     curves = {}
-    for name, trap in [*((c, CORNERS[c]) for c in sizes.corners), ("false fork", FORK)]:
+    for name, trap in [*CORNERS.items(), ("false fork", FORK)]:
         study = train_tabular(
             trap, method, steps=sizes.trap_steps, replicas=sizes.replicas, seed=seed
         )

@@ -117,9 +117,8 @@ def train(
 
     stopped: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     try:
-        with Progress(*columns, console=errors, disable=not sys.stderr.isatty()) as progress:
+        with _progress() as progress:
             task = progress.add_task("training", total=steps, completed=trainer.steps)
 
             def watch(_: PACETrainer, row: dict[str, Any]) -> bool:
@@ -187,8 +186,7 @@ def craftax_command(
         trainer = PACETrainer(policy, env, env.sample, config, mutator=swap, seed=seed)
         before = evaluate(policy, env, held_out, 1, seed=seed).returns.mean()
         compiled = time.perf_counter() - clock
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=errors, disable=not sys.stderr.isatty()) as progress:
+        with _progress() as progress:
             task = progress.add_task("training", total=steps)
             trainer.callbacks = (
                 lambda trainer, row: progress.update(
@@ -344,6 +342,11 @@ def inspect(
             stored, sampler.scores.tolist(), sampler.uids.tolist(), log, top
         ),
     )
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=errors, disable=not sys.stderr.isatty())
 
 
 def _checkpoint(path: Path) -> Path:
