@@ -332,7 +332,7 @@ class RCB:
         """
         rows = as_contexts(X, self.prior.dim)
         names = list(self.last_ids_ if ids is None else ids)
-        if len(rows) == 1 and self.epoch_ is not None and len(names) == 1:
+        if len(rows) == len(names) == 1:
             self._update_one(rows, arms, rewards, names[0])
             return
         played, gained = np.atleast_1d(np.asarray(arms)), np.atleast_1d(np.asarray(rewards, float))
@@ -358,7 +358,7 @@ class RCB:
         self._learn(rows, played, gained, advised, kinds)
 
     def _update_one(self, rows: Array, arms: ArrayLike, rewards: ArrayLike, name: Hashable) -> None:
-        """What the general case does, for one user in stage 2."""
+        """What the general case does, for one user."""
         arm, reward = _only(arms, "arms"), float(_only(rewards, "rewards"))
         if not isinstance(arm, int | np.integer):
             raise ValueError(f"arms has the entry {arm!r}; allowed: integers")
@@ -371,11 +371,15 @@ class RCB:
         advised, kind = self._pending.pop(name)
         if kind == ORGANIC and advised == arm:
             return
-        x = rows[0]
+        if self.epoch_ is None:
+            self._learn(
+                rows, np.array([arm]), np.array([reward]), np.array([advised]), np.array([kind])
+            )
+            return
         if self.oracle is not None or self.mspe == "holdout":
             self._rows.append(rows, np.array([arm]), np.array([reward]))
-        self._grams[arm] += x[:, None] * x
-        self._moments[arm] += reward * x
+        self._grams[arm] += rows.T.dot(rows)
+        self._moments[arm] += reward * rows[0]
 
     def _learn(
         self,
@@ -539,7 +543,8 @@ class RCB:
                     ) from error
             return np.stack(found, axis=1)
         coef = self.prior.mean if self._coef is None else self._coef
-        return rows @ coef.T
+        scores: Array = rows.dot(coef.T)  # for a single row half the time of `@`
+        return scores
 
     def _fit(self, grams: Array, moments: Array, data: Rows, n: int) -> None:
         """One regression an arm, and the gamma of the epoch; `n` is the length of the last one."""

@@ -174,7 +174,8 @@ def as_contexts(X: ArrayLike, dim: int | None) -> Array:
         wanted = "d" if dim is None else dim
         raise ValueError(f"X has the shape {rows.shape}; allowed: (n, {wanted})")
     # Finite squares have a finite sum unless it overflows; for a single row that is found sooner.
-    if not math.isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():
+    flat = rows.ravel()
+    if not math.isfinite(flat.dot(flat)) and not np.isfinite(rows).all():
         bad = int(np.argmax(~np.isfinite(rows).all(1)))
         raise ValueError(f"X has NaN or infinity in row {bad}; allowed: finite numbers")
     return rows
