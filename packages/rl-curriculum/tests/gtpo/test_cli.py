@@ -90,6 +90,41 @@ def test_a_run_in_two_parts_is_the_run_in_one(project, tmp_path) -> None:
     assert "other settings of problems" in output
 
 
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("gtpo", {"steps_per_generation": 4}),
+        ("gtpo", {"num_iterations": 3, "gradient_accumulation_steps": 2}),
+        ("grpo-s", {"steps_per_generation": 2, "num_iterations": 2}),
+        ("grpo", {"steps_per_generation": 4}),
+    ],
+)
+def test_a_run_goes_on_inside_a_batch_of_completions(project, tmp_path, method, more) -> None:
+    """Several updates are made on a batch; the run stops between them, and then once more."""
+    size = {"per_device_train_batch_size": 4, "save_steps": 1, "log_groups": 2, **more}
+    if method == "grpo":
+        del size["log_groups"]
+    call("train", project("whole", method=method, training={**size, "max_steps": 9}))
+    for steps in (3, 5, 9):
+        call("train", project("parts", method=method, training={**size, "max_steps": steps}))
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    for name, value in whole.items():
+        torch.testing.assert_close(parts[name], value, rtol=0, atol=0, msg=name)
+    logs = [
+        json.loads((tmp_path / out / "checkpoint-9/trainer_state.json").read_text())["log_history"]
+        for out in ("whole", "parts")
+    ]
+    rewards = [[row["reward"] for row in log if "reward" in row] for log in logs]
+    assert rewards[0] == rewards[1]
+    assert any(0 < r < 1 for r in rewards[0]), "no contrast, so nothing was compared"
+    written = [
+        {file.name: file.read_text() for file in (tmp_path / out).glob("groups/*")}
+        for out in ("whole", "parts")
+    ]
+    assert written[0] == written[1]
+    assert bool(written[0]) == (method != "grpo")
+
+
 def test_a_finished_run_is_not_trained_further(project, tmp_path) -> None:
     for training in ({}, {"max_steps": -1, "num_train_epochs": 2}):
         out = f"run{len(training)}"

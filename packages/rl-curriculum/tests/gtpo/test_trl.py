@@ -267,6 +267,37 @@ def test_evaluation_and_written_groups(tmp_path) -> None:
     torch.testing.assert_close(ratio, torch.full_like(ratio, (4 / 3) ** 0.5), rtol=1e-3, atol=0)
 
 
+def test_training_goes_on_from_the_trainer_too(tmp_path) -> None:
+    """Without the command: inside a batch of completions, in the second epoch."""
+    size = {
+        "alpha1": 0.5, "alpha2": 0.5, "per_device_train_batch_size": 4, "steps_per_generation": 4,
+        "gradient_accumulation_steps": 2, "num_iterations": 2, "shuffle_dataset": True,
+        "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant",
+    }  # fmt: skip
+    prompts = helpers.PROMPTS[:2]
+    whole = train(GTPOTrainer, GTPOConfig, tmp_path / "a", max_steps=15, prompts=prompts, **size)
+    train(GTPOTrainer, GTPOConfig, tmp_path / "b", max_steps=10, prompts=prompts, **size)
+    last = str(tmp_path / "b" / "checkpoint-10")
+    parts = train(
+        GTPOTrainer, GTPOConfig, tmp_path / "b", max_steps=15, prompts=prompts, resume=last, **size
+    )
+    assert 1 < whole.state.epoch < 2
+    assert parts.losses == whole.losses[20:]
+    assert torch.equal(parameters(parts), parameters(whole))
+    # What it stood in the middle of is not what another size of batch would go on with.
+    with pytest.warns(UserWarning, match="other sizes of batches; new completions"):
+        train(
+            GTPOTrainer, GTPOConfig, tmp_path / "b", max_steps=11, prompts=prompts, resume=last,
+            **{**size, "num_iterations": 1},
+        )  # fmt: skip
+    (tmp_path / "b/checkpoint-10/completions-0.safetensors").unlink()
+    with pytest.warns(UserWarning, match="holds no completions; new ones are drawn"):
+        train(
+            GTPOTrainer, GTPOConfig, tmp_path / "b", max_steps=11, prompts=prompts, resume=last,
+            **size,
+        )  # fmt: skip
+
+
 def test_reasoning_gym(tmp_path) -> None:
     gym = pytest.importorskip("reasoning_gym")
     from rl_curriculum.gtpo.gym import gym_dataset, gym_reward

@@ -87,6 +87,7 @@ def train(
     rewards: Any = reward,
     prompts: list[str] = PROMPTS,
     named: dict[str, Any] | None = None,
+    resume: str | None = None,
     **more: Any,
 ) -> Any:
     model, tokenizer = decided_model(kind)
@@ -98,7 +99,7 @@ def train(
         processing_class=tokenizer,
         **(named or {}),
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return trainer
 
 

@@ -218,8 +218,6 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
         trainer._load_from_checkpoint(last)
         trainer.state = state
     else:
-        if state is not None:
-            _go_on_in_order(trainer, int(state.epoch))
         trainer.train(resume_from_checkpoint=last)
     trainer.save_model(str(out / "model"))
     tokenizer.save_pretrained(str(out / "model"))
@@ -274,20 +272,6 @@ def _last_checkpoint(out: Path) -> tuple[str | None, Any]:
         except (OSError, ValueError):
             continue
     return None, None
-
-
-def _go_on_in_order(trainer: Any, epochs: int) -> None:
-    """Let the order of the problems go on after some epochs; TRL's would begin anew."""
-    make = trainer._get_train_sampler
-
-    def sampler(*args: Any, **named: Any) -> Any:
-        made = make(*args, **named)
-        for _ in range(epochs):
-            # The order is drawn with the first index.
-            next(iter(made), None)
-        return made
-
-    trainer._get_train_sampler = sampler
 
 
 def _finished(config: Any, state: Any) -> bool:

@@ -26,7 +26,9 @@ from .loss import importance_ratio
 from .weights import gtpo_weights, mean_entropy
 
 try:
-    from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
+    from trl import GRPOConfig  # type: ignore[attr-defined]
+
+    from .checkpoints import ResumableTrainer
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"{error}; install with: pip install 'rl-curriculum[trl]'") from error
 
@@ -146,7 +148,7 @@ class GRPOSConfig(GTPOConfig):
         super().__post_init__()
 
 
-class GTPOTrainer(GRPOTrainer):
+class GTPOTrainer(ResumableTrainer):
     r"""`trl.GRPOTrainer` whose advantages have a value for every token.
 
     The constructor is the parent's; `args` is a `GTPOConfig`. With `alpha1=1, alpha2=0` training is
@@ -201,7 +203,6 @@ class GTPOTrainer(GRPOTrainer):
         self._scoring = False
         self._seen_entropy: Tensor | None = None
         self._rewards = torch.empty(0)
-        self._batches = 0
         super().__init__(model, reward_funcs, args, *more, **named)
 
     def _calculate_rewards(self, *args: Any, **named: Any) -> Tensor:
@@ -288,9 +289,9 @@ class GTPOTrainer(GRPOTrainer):
         effective = weights.sum().square() / (len(weights) * weights.square().sum())
         metrics["gtpo/weight_effective"].append(float(effective))
         metrics["gtpo/sign_flips"].append(float(flips.float().mean()))
-        if mode == "train":
-            self._batches += 1
-            if self.args.log_groups and self._batches % self.args.log_groups == 0:
+        if mode == "train" and self.args.log_groups:
+            batches = self._step // self._updates_on_a_batch + 1
+            if batches % self.args.log_groups == 0:
                 self._write(batch, entropy, mask, group)
         start = self.accelerator.process_index * local[0]
         return shaped[start : start + local[0], : local[1]]
