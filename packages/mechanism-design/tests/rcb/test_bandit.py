@@ -19,6 +19,7 @@ from mechanism_design.rcb import (
     GaussianPrior,
     LinearEnv,
     ReplayClassificationEnv,
+    bic_audit,
     simulate,
     to_obp_feedback,
 )
@@ -355,6 +356,29 @@ def test_adaptive_promotion_is_compatible_at_every_context() -> None:
     organic = p[np.arange(len(pool)), promoted]
     assert (organic >= 1 / L - 1e-12).all()
     np.testing.assert_allclose(p.sum(1), 1)
+
+
+def test_the_floor_of_gamma_keeps_exploitation_compatible() -> None:
+    mean = np.zeros((10, 4))
+    mean[:, 0] = -0.1 * np.arange(10)
+    prior = GaussianPrior(mean, 0.25)
+    X = contexts(12, np.random.default_rng(3))
+    options = {"contexts": X, "N": 5, "L": 2, "sigma": 0.1, "phi0": 1 / 12, "eps": 0.0}
+    published = bic_audit(RCB(prior, **options), prior, X, seed=0)
+    assert published.worst < -0.1
+    assert bic_audit(RCB(prior, gamma_floor="bic", **options), prior, X, seed=0).worst > -0.01
+
+
+def test_an_arm_that_cannot_lead_makes_the_floor_infinite_and_is_not_explored() -> None:
+    prior = GaussianPrior([[1.0], [0.0]], np.array([[[1e-12]], [[1e-12]]]))
+    bandit = RCB(prior, contexts=[[1.0]], N=1, L=1, sigma=0.1, gamma_floor="bic", eps=0.0, seed=0)
+    ones = np.ones((40, 1))
+    with np.errstate(all="raise"):
+        bandit.serve(ones, np.full((40, 2), 0.5), lambda rows, arms: np.zeros(len(arms)))
+        assert bandit.gamma_ == np.inf
+        assert bandit.recommend([1.0]).tolist() == [0]
+        np.testing.assert_array_equal(bandit.last_probabilities_, [[1.0, 0.0]])
+        np.testing.assert_array_equal(bandit.predict_proba([1.0]), [[1.0, 0.0]])
 
 
 def test_the_exact_rule_renews_the_rarity_from_the_samples() -> None:

@@ -35,6 +35,9 @@ class TestInverseGapWeights:
         np.testing.assert_allclose(inverse_gap_weights([1.0, 0.8, 0.5], 0.0), [1 / 3] * 3)
         found = inverse_gap_weights([1.0, 1.0, 0.0], 7.0)
         np.testing.assert_allclose(found, [1 - 1 / 3 - 0.1, 1 / 3, 0.1])
+        with np.errstate(all="raise"):
+            found = inverse_gap_weights([1.0, 1.0, 0.0], np.inf)
+        np.testing.assert_allclose(found, [2 / 3, 1 / 3, 0.0])
 
     @given(
         st.lists(st.floats(-100, 100), min_size=2, max_size=12),

@@ -23,6 +23,7 @@ from .bandit import RCB
 from .gap_weights import exploitation_gamma, inverse_gap_weights, ridge_mspe
 from .planning import ColdStartPlan
 from .prior import GaussianPrior, as_contexts
+from .samples import Rows
 
 Array = NDArray[np.float64]
 # Arms recommended in a smaller share of worlds are not judged: their mean is noise.
@@ -103,7 +104,7 @@ def bic_audit(
     saturated
         Sampled arms of the cold start; the arm that is best by prior mean if None.
     gamma, L
-        Instead of the policy's.
+        Instead of the policy's, whose floor of gamma counts.
     seed
         Of worlds and samples.
 
@@ -139,8 +140,10 @@ def bic_audit(
     means = np.einsum("wkd,nd->wnk", posterior, rows)
     if stage == "exploitation":
         if gamma is None:
-            phi0 = policy._phi0 if isinstance(policy, RCB) else policy.phi0
-            gamma = exploitation_gamma(K, ridge_mspe(N * K, sigma, prior.dim, phi0))
+            if isinstance(policy, RCB):
+                gamma = policy._gamma(grams, N * K, Rows(prior.dim))
+            else:
+                gamma = exploitation_gamma(K, ridge_mspe(N * K, sigma, prior.dim, policy.phi0))
         return BicAudit(gains_of(inverse_gap_weights(means, gamma), means, eps))
     if L is None:
         L = policy.L_ if isinstance(policy, RCB) else policy.L_by_stage[len(sampled) - 1]

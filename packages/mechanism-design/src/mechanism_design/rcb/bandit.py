@@ -280,7 +280,8 @@ class RCB:
         gamma, K = self.gamma_ or 0.0, self.n_arms
         highest = max(scores)
         best = scores.index(highest)
-        weights = [1.0 / (K + gamma * (highest - score)) for score in scores]
+        gaps = [highest - score for score in scores]
+        weights = [1.0 / (K + gamma * gap if gap else K) for gap in gaps]
         weights[best] = 0.0
         weights[best] = 1.0 - sum(weights)
         arm, total = 0, weights[0]
@@ -554,13 +555,17 @@ class RCB:
         else:
             self._training = Rows.of_arrays(data.arrays())
             self._models = [self._fit_arm(k, *data.of(k)) for k in range(self.n_arms)]
-        error = self._mspe(n, data)
-        self.gamma_ = exploitation_gamma(self.n_arms, error, self.c)
+        self.gamma_ = self._gamma(grams, n, data)
+
+    def _gamma(self, grams: Array, n: int, data: Rows) -> float:
+        """Gamma of an epoch after one of `n` samples with these designs."""
+        gamma = exploitation_gamma(self.n_arms, self._mspe(n, data), self.c)
         if self.gamma_floor == "bic" and self.contexts is not None:
             worlds = _posterior_worlds(
                 self.prior, grams, self.sigma, self.contexts, self.epoch_ or 0
             )
-            self.gamma_ = max(self.gamma_, sufficient_gamma(worlds, self.eps))
+            gamma = max(gamma, sufficient_gamma(worlds, self.eps))
+        return gamma
 
     def _fit_arm(self, k: int, X: Array, y: Array) -> Any:
         if not len(X):

@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 def inverse_gap_weights(scores: ArrayLike, gamma: float) -> Array:
     """Probabilities (..., K) from scores (..., K); the first of tied best arms takes the rest.
 
+    `gamma` may be infinite: then a worse arm has probability 0.
+
     Source: the paper's stage 2; SquareCB.
 
     Examples
@@ -28,7 +30,9 @@ def inverse_gap_weights(scores: ArrayLike, gamma: float) -> Array:
     arms = values.shape[-1]
     best = values.argmax(-1)[..., None]
     highest = np.take_along_axis(values, best, -1)
-    weights = 1.0 / (arms + gamma * (highest - values))
+    gaps = highest - values
+    # No gap times an infinite gamma is 0.
+    weights = 1.0 / (arms + np.where(gaps > 0, gamma, 0.0) * gaps)
     np.put_along_axis(weights, best, 0.0, -1)
     np.put_along_axis(weights, best, 1.0 - weights.sum(-1, keepdims=True), -1)
     return np.asarray(weights)

@@ -163,7 +163,7 @@ def _amounts(series: pd.Series[Any]) -> np.ndarray[Any, Any]:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
-            f"column {series.name!r} holds {series.iloc[row]!r} in row {row}; allowed: finite "
+            f"column {series.name!r} holds {series.tolist()[row]!r} in row {row}; allowed: finite "
             "numbers >= 0"
         )
     return numbers

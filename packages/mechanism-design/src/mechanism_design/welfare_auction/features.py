@@ -82,7 +82,7 @@ class Encoding:
             if len(levels) > MAX_LEVELS:
                 raise ValueError(
                     f"column {name!r} has {len(levels)} categories; allowed: at most {MAX_LEVELS} "
-                    "(leave it out, or group them)"
+                    "(drop the column, or group them)"
                 )
             columns.append(Column(name, levels=levels))
         return cls(tuple(columns))

@@ -63,7 +63,10 @@ class ResumableTrainer(GRPOTrainer):
                 else:
                     others[f"{number}/{name}"] = value
         about = {"step": self._step, "sizes": self._sizes, "parts": len(kept), "others": others}
-        save_file(tensors, self._completions_file(output_dir), {"about": json.dumps(about)})
+        path = self._completions_file(output_dir)
+        # The first process may still be on its way to make the folder.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, path, {"about": json.dumps(about)})
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[no-untyped-call]
