@@ -182,6 +182,11 @@ def test_models_that_cannot_answer_are_refused_before_they_are_loaded(project, t
         ({"model": "empty"}, "model is "),
         ({"model": "bare"}, "has a tokenizer"),
         ({"system": "Be brief."}, "has no chat template"),
+        ({"lora": {"r": 0}}, "lora does not fit"),
+        ({"lora": {"r": 2, "lora_dropout": 7.0}}, "between 0 and 1, but got 7.0"),
+        ({"lora": {"r": 2, "bias": "some"}}, "bias: some"),
+        ({"lora": {"r": 2, "target_modules": ["qq_proj"]}}, "Target modules {'qq_proj'} not found"),
+        ({"lora": {"r": 2, "init_lora_weights": "magic"}}, "magic"),
     ):
         output = call("train", project(**change), status=2)
         assert message in output
@@ -202,6 +207,10 @@ def test_other_methods_and_adapters(project, tmp_path, method) -> None:
     lora = {"r": 2, "target_modules": ["q_proj"]}
     call("train", project(method=method, lora=lora, training={"max_steps": 1}))
     assert (tmp_path / "run/model/adapter_model.safetensors").exists()
+    from peft import AutoPeftModelForCausalLM
+
+    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "run/model")
+    assert {c.r for c in model.peft_config.values()} == {2}
 
 
 @pytest.mark.parametrize(
@@ -216,6 +225,11 @@ def test_other_methods_and_adapters(project, tmp_path, method) -> None:
         ({"model": "data.jsonl"}, "model is 'data.jsonl'"),
         ({"lora": {"r": datetime.date(2026, 1, 1)}}, "date is not JSON serializable"),
         ({"lora": 4}, "lora is 4"),
+        ({"lora": {"rank": 4}}, "lora has rank; allowed: the arguments of LoraConfig"),
+        ({"lora": {"megatron_core": "os"}}, "lora has megatron_core"),
+        ({"lora": {"r": "many"}}, "lora: r is 'many'; allowed: int"),
+        ({"lora": {"lora_dropout": "x"}}, "lora: lora_dropout is 'x'; allowed: float"),
+        ({"lora": {"task_type": "SPEECH"}}, "lora: Invalid task type: 'SPEECH'"),
         ({"system": ["x"]}, "system is ['x']"),
         ({"training": {"alpha3": 1}}, "training has alpha3"),
         ({"training": {"trust_remote_code": True}}, "training has trust_remote_code"),

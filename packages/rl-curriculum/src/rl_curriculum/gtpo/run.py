@@ -15,12 +15,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .explain import json_lines
 from .rewards import boxed_reward, exact_reward
 
 REWARDS: dict[str, Callable[..., list[float]]] = {"boxed": boxed_reward, "exact": exact_reward}
 _TOP = ("method", "model", "data", "output_dir", "reward", "system", "lora", "training")
 _METHODS = ("gtpo", "grpo-s", "grpo")
+# Beginnings of peft's adapters that are made from the weights or from data.
+_READ_WEIGHTS = ("corda", "eva", "loftq", "lora_ga", "mica", "olora", "pissa")
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def read_settings(path: Path) -> Settings:
         json.dumps(raw)
     except TypeError as error:
         raise ValueError(f"{path}: {error}; allowed: texts, numbers, lists and mappings") from None
+    lora = None if raw.get("lora") is None else _lora(path, raw["lora"])
     system = raw.get("system")
     if system is not None and not isinstance(system, str):
         raise ValueError(f"{path}: system is {system!r}; allowed: a text")
@@ -100,7 +105,7 @@ def read_settings(path: Path) -> Settings:
         model,
         output_dir,
         reward,
-        raw.get("lora"),
+        lora,
         _config(path, method, output_dir, raw.get("training") or {}),
         prompts,
         answers,
@@ -175,15 +180,16 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
     Raises
     ------
     ValueError
-        If the output folder has checkpoints of a run with other settings or problems, or the model
-        has no tokenizer, or none with a chat template where the prompts are messages.
+        If the output folder has checkpoints of a run with other settings or problems, if the model
+        has no tokenizer, or none with a chat template where the prompts are messages, or if the
+        adapters do not fit it.
     """
     from datasets import Dataset  # type: ignore[import-untyped]
 
     from .._files import write_atomic
 
     out, note = settings.output_dir, settings.output_dir / "settings.json"
-    tokenizer = _tokenizer(settings)
+    tokenizer, adapters = _tokenizer(settings), _adapters(settings)
     if fresh:
         for old in (*out.glob("checkpoint-*"), out / "groups"):
             shutil.rmtree(old, ignore_errors=True)
@@ -200,18 +206,13 @@ def train(settings: Settings, *, fresh: bool = False) -> Any:
             )
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(note, lambda part: part.write_text(json.dumps(told, indent=1), encoding="utf-8"))
-    peft = None
-    if settings.lora is not None:
-        from peft import LoraConfig
-
-        peft = LoraConfig(**settings.lora)
     trainer = _classes(settings.method)[0](
         settings.model,
         REWARDS[settings.reward],
         settings.config,
         train_dataset=Dataset.from_dict({"prompt": settings.prompts, "answer": settings.answers}),
         processing_class=tokenizer,
-        peft_config=peft,
+        peft_config=adapters,
     )
     if state is not None and _finished(settings.config, state):
         # transformers would take one step more.
@@ -260,6 +261,27 @@ def _tokenizer(settings: Settings) -> Any:
     return tokenizer
 
 
+def _adapters(settings: Settings) -> Any:
+    """The configuration of peft, after a trial on the model without its weights."""
+    if settings.lora is None:
+        return None
+    import transformers
+    from peft import LoraConfig, get_peft_model
+
+    config = transformers.AutoConfig.from_pretrained(settings.model)
+    trial = LoraConfig(**settings.lora)
+    if str(trial.init_lora_weights).startswith(_READ_WEIGHTS):
+        trial.init_lora_weights = False
+    try:
+        with torch.device("meta"):
+            empty = getattr(transformers, config.architectures[0])(config)
+        get_peft_model(empty, trial, low_cpu_mem_usage=True)
+    except Exception as error:
+        # peft meets what does not fit wherever it first uses it.
+        raise ValueError(f"lora does not fit {settings.model!r}: {error}") from error
+    return LoraConfig(**settings.lora)
+
+
 def _last_checkpoint(out: Path) -> tuple[str | None, Any]:
     """The last whole checkpoint of a folder, and the state of its trainer."""
     from transformers import TrainerState
@@ -290,6 +312,30 @@ def _classes(method: str) -> tuple[Any, Any]:
     return ours.GTPOTrainer, ours.GTPOConfig
 
 
+def _lora(path: Path, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    from peft import LoraConfig
+
+    # These name code to be imported.
+    code = {"auto_mapping", "megatron_config", "megatron_core"}
+    allowed = {f.name for f in dataclasses.fields(LoraConfig)} - code
+    unknown = [str(key) for key in given if key not in allowed]
+    if unknown:
+        raise ValueError(
+            f"{path}: lora has {', '.join(unknown)}; allowed: the arguments of LoraConfig but "
+            f"{', '.join(sorted(code))}"
+        )
+    hints = typing.get_type_hints(LoraConfig)
+    arguments = {
+        name: _typed(f"{path}: lora", name, value, hints[name]) for name, value in given.items()
+    }
+    arguments.setdefault("task_type", "CAUSAL_LM")
+    try:
+        LoraConfig(**arguments)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: lora: {error}") from None
+    return arguments
+
+
 def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, Any]) -> Any:
     from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
@@ -302,7 +348,8 @@ def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, An
             f"arguments of {config.__name__} but output_dir and trust_remote_code"
         )
     hints = typing.get_type_hints(config)
-    given = {name: _typed(path, name, value, hints[name]) for name, value in training.items()}
+    where = f"{path}: training"
+    given = {name: _typed(where, name, value, hints[name]) for name, value in training.items()}
     defaults = {"report_to": "none", "logging_steps": 1}
     if not (given.get("use_cpu") or is_torch_bf16_gpu_available()):
         defaults["bf16"] = False
@@ -312,7 +359,7 @@ def _config(path: Path, method: str, output_dir: Path, training: Mapping[str, An
         raise ValueError(f"{path}: training: {error}") from None
 
 
-def _typed(path: Path, name: str, value: Any, hint: Any) -> Any:
+def _typed(where: str, name: str, value: Any, hint: Any) -> Any:
     """A value of the type that an argument has; what YAML takes for a text may be a number."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds = set(typing.get_args(hint) if union else [hint])
@@ -329,7 +376,7 @@ def _typed(path: Path, name: str, value: Any, hint: Any) -> Any:
     if type(value) is float and value.is_integer() and int in kinds:
         return int(value)
     allowed = " or ".join(sorted("null" if k is type(None) else k.__name__ for k in kinds))
-    raise ValueError(f"{path}: training: {name} is {value!r}; allowed: {allowed}")
+    raise ValueError(f"{where}: {name} is {value!r}; allowed: {allowed}")
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Sequence[str]:
