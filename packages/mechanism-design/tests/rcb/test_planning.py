@@ -193,7 +193,7 @@ def test_a_plan_warns_of_what_will_hurt() -> None:
     X = np.random.default_rng(0).normal(size=(500, 10))
     plan = plan_cold_start(prior, X, eps=0.0, sigma=1.0, horizon=1000)
     assert any("cube" in note for note in plan.warnings)
-    assert any("1000 users" in note for note in plan.warnings)
+    assert any("more than the 1000 that will come" in note for note in plan.warnings)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,24 @@ def test_history_becomes_a_prior() -> None:
     prior = GaussianPrior.from_history(X, arms, y, n_arms=3)
     np.testing.assert_allclose(prior.mean[:2], beta, atol=0.01)
     np.testing.assert_allclose(prior.mean[2], 0)
-    np.testing.assert_allclose(prior.cov[2], np.eye(2))
+    np.testing.assert_allclose(prior.cov[2], np.eye(2) * np.mean(y**2))
     # The posterior variance of a coefficient is about sigma^2 / n.
     assert prior.cov[0, 0, 0] == pytest.approx(0.01 / 2000, rel=0.1)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e6])
+def test_beliefs_scale_with_the_unit_of_reward(unit: float) -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(60), rng.normal(size=60)])
+    arms, y = rng.integers(0, 3, 60), rng.normal(1, 0.5, 60)
+    plain, scaled = (GaussianPrior.from_history(X, arms, u * y) for u in (1.0, unit))
+    np.testing.assert_allclose(scaled.mean, unit * plain.mean, rtol=1e-9)
+    np.testing.assert_allclose(scaled.cov, unit**2 * plain.cov, rtol=1e-9)
+
+
+def test_a_cold_start_that_nobody_lives_to_see_is_noted() -> None:
+    prior = GaussianPrior([[1.0], [0.0]], np.array([[[0.01]], [[1.0]]]))
+    plan = plan_cold_start(prior, [[1.0]], eps=0.0, sigma=0.1, N=20, rule="exact")
+    assert plan.expected_rounds > 1e9
+    assert any("users" in note for note in plan.warnings)
+    assert not plan_cold_start(prior, [[1.0]], eps=1.5, sigma=0.1, N=20, rule="exact").warnings

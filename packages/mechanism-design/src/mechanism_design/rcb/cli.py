@@ -32,7 +32,9 @@ app = typer.Typer(
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
 
-Eps = Annotated[float, typer.Option(help="Expected loss that a person tolerates.")]
+Eps = Annotated[
+    float, typer.Option(help="Expected loss that a person tolerates, in units of reward.")
+]
 Features = Annotated[
     str | None, typer.Option(help="Feature columns, comma-separated; all the others if absent.")
 ]
@@ -50,6 +52,10 @@ def _refusals() -> Iterator[None]:
             raise typer.Exit(2) from None
     for warning in caught:
         _err.print(f"[yellow]note:[/yellow] {escape(str(warning.message))}", soft_wrap=True)
+
+
+def _count(users: float) -> str:
+    return f"{users:,.0f}" if users < 1e9 else f"{users:.2g}"
 
 
 def _columns(frame: Any, features: str | None, others: set[str]) -> list[str]:
@@ -76,6 +82,9 @@ def plan(
     quantile: Annotated[
         float, typer.Option(help="Share of users that the exact rule must cover.")
     ] = 0.99,
+    users: Annotated[
+        int | None, typer.Option(min=1, help="Users that will come, for a warning.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for the plan.")] = None,
 ) -> None:
     """How long a cold start would be, from logged standard-of-care data."""
@@ -99,7 +108,7 @@ def plan(
             rule=rule,  # type: ignore[arg-type]
             N=samples,
             quantile=quantile,
-            horizon=None,
+            horizon=users,
         )
         means = (X @ prior.mean.T).mean(0)
     table = Table("arm", "history", "believed mean", "expected promotions")
@@ -108,13 +117,13 @@ def plan(
             escape(level),
             f"{np.sum(arms == k):,}",
             f"{means[k]:.3g}",
-            f"{found.promotions[k]:,.0f}",
+            _count(found.promotions[k]),
         )
     _out.print(table)
     stages = ", ".join(f"{value:.3g}" for value in found.L_by_stage)
     _out.print(
         f"N = {found.N:,} samples an arm; one user in L is promoted, L = {stages} by stage"
-        f" ({found.rule} rule); about {found.expected_rounds:,.0f} users in all.\n"
+        f" ({found.rule} rule); about {_count(found.expected_rounds)} users in all.\n"
         f"{len(frame):,} rows, {len(names)} features, sigma {sigma:.3g}, phi0 {found.phi0:.2g},"
         f" tau {found.tau:.3g} with probability {found.rho:.2g}, eps {eps:g}."
     )

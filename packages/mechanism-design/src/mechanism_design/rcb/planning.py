@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 Rule = Literal["conditional", "paper", "exact"]
 _MONTE_CARLO = 2000
 _LARGE_N = 1_000_000
+_LARGE_ROUNDS = 1e9
 
 
 class IncentiveInfeasible(ValueError):
@@ -321,7 +322,12 @@ def plan_cold_start(
     promotions[int((rows @ prior.mean.T).mean(0).argmax())] = 0.0
     if horizon is not None and rounds > horizon:
         notes.append(
-            f"the cold start takes about {rounds:.0f} rounds, more than the {horizon} users"
+            f"the cold start takes about {rounds:.3g} users, more than the {horizon} that will come"
+        )
+    elif rounds > _LARGE_ROUNDS:
+        notes.append(
+            f"the cold start takes about {rounds:.2g} users: the least popular arm is hardly ever"
+            " worth following; raise eps, lower N or quantile, or leave that arm out"
         )
     return ColdStartPlan(
         N,

@@ -78,7 +78,12 @@ class GaussianPrior:
 
     @classmethod
     def from_history(
-        cls, X: ArrayLike, arms: ArrayLike, rewards: ArrayLike, ridge: float = 1.0, n_arms: int = 0
+        cls,
+        X: ArrayLike,
+        arms: ArrayLike,
+        rewards: ArrayLike,
+        ridge: float | None = None,
+        n_arms: int = 0,
     ) -> GaussianPrior:
         """The beliefs that logged standard-of-care data leave people with.
 
@@ -90,7 +95,8 @@ class GaussianPrior:
         X, arms, rewards
             (n, d), (n,) integers from 0, (n,).
         ridge
-            Precision of the wide prior.
+            Precision of the wide prior. If None, one over the mean square of the rewards, so that
+            beliefs scale with the unit of reward.
         n_arms
             K, where the history does not show all arms.
 
@@ -99,11 +105,11 @@ class GaussianPrior:
         >>> X = [[1.0], [1.0], [1.0], [1.0]]
         >>> prior = GaussianPrior.from_history(X, [0, 0, 0, 1], [1.0, 1.0, 1.0, 0.0])
         >>> prior.mean.round(2).tolist()
-        [[0.97], [0.0]]
+        [[0.96], [0.0]]
         """
         rows = as_contexts(X, None)
         chosen, y = np.asarray(arms), np.asarray(rewards, dtype=np.float64)
-        if not (np.isfinite(ridge) and ridge > 0):
+        if ridge is not None and not (np.isfinite(ridge) and ridge > 0):
             raise ValueError(f"ridge is {ridge!r}; allowed: a positive number")
         if chosen.shape != (len(rows),) or y.shape != (len(rows),):
             raise ValueError(
@@ -114,6 +120,10 @@ class GaussianPrior:
             raise ValueError("arms has entries that are not integers from 0")
         if not np.isfinite(y).all():
             raise ValueError("rewards has NaN or infinity; allowed: finite numbers")
+        if not len(rows):
+            raise ValueError("X has no rows; allowed: a history")
+        power = float(np.mean(y**2)) or 1.0
+        ridge = 1.0 / power if ridge is None else ridge
         total = max(n_arms, int(chosen.max(initial=-1)) + 1, 2)
         d = rows.shape[1]
         residual, freedom = 0.0, 0
@@ -121,10 +131,11 @@ class GaussianPrior:
         for k in range(total):
             own = rows[chosen == k]
             grams[k], moments[k] = own.T @ own, own.T @ y[chosen == k]
-            fit = np.linalg.solve(grams[k] + ridge * np.eye(d), moments[k])
+            # The mean square of the rewards bounds the noise, which is not known yet.
+            fit = np.linalg.solve(grams[k] + ridge * power * np.eye(d), moments[k])
             residual += float(np.sum((y[chosen == k] - own @ fit) ** 2))
             freedom += max(len(own) - d, 0)
-        noise = max(residual / freedom, 1e-6) if freedom else 1.0
+        noise = max(residual / freedom, 1e-6 / ridge) if freedom else 1.0 / ridge
         wide = cls(np.zeros((total, d)), 1.0 / ridge)
         mean, cov = wide.posterior(grams, moments, noise**0.5)
         return cls(mean, 0.5 * (cov + cov.transpose(0, 2, 1)))

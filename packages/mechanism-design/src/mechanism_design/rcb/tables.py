@@ -38,7 +38,7 @@ def contexts_of(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[Array, lis
                 raise ValueError(f"column {column!r} has infinity; allowed: finite numbers")
             spread = numbers.std()
             if spread == 0:
-                raise ValueError(f"column {column!r} is constant; leave it out")
+                raise ValueError(f"column {column!r} is constant; name the others as features")
             parts.append((numbers - numbers.mean()) / spread)
             names.append(column)
         else:
@@ -66,5 +66,7 @@ def codes_of(frame: pd.DataFrame, column: str) -> tuple[NDArray[np.int64], list[
         raise ValueError(f"column {column!r} has a gap in row {row}")
     codes, levels = pd.factorize(frame[column], sort=True)
     if not 2 <= len(levels) <= 50:
-        raise ValueError(f"column {column!r} has {len(levels)} levels; allowed: 2 to 50")
+        raise ValueError(
+            f"column {column!r} has {len(levels)} level{'s' * (len(levels) != 1)}; allowed: 2 to 50"
+        )
     return codes.astype(np.int64), [str(level) for level in levels]
