@@ -197,7 +197,9 @@ def test_bad_calls_are_refused_and_change_nothing(call: object, named: str) -> N
         ({"train_on": "some"}, "train_on"),
         ({"promotion": "never"}, "promotion"),
         ({"oracle": object()}, "oracle"),
+        ({"oracle": lambda arm: None}, "oracle"),
         ({"mspe": "guess"}, "mspe"),
+        ({"mspe": "holdout"}, "mspe"),
         ({"N": "auto"}, "contexts"),
     ],
 )
@@ -227,6 +229,10 @@ def test_any_regressor_is_the_oracle() -> None:
     closed = reward_of(RCB(unit, N=10, L=3, sigma=1.0))
     assert closed.epoch_ == ridge.epoch_
     np.testing.assert_allclose(ridge.coef_, closed.coef_, atol=1e-10)
+
+    penalties = (0.1, 1.0, 10.0)
+    made = reward_of(RCB(unit, N=10, L=3, sigma=1.0, oracle=lambda arm: Ridge(penalties[arm])))
+    assert [model.alpha for model in made._models] == list(penalties)
 
     class Breaks(Ridge):
         def fit(self, X: np.ndarray, y: np.ndarray) -> Ridge:

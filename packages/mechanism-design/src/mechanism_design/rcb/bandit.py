@@ -61,7 +61,8 @@ class RCB:
         Of the plan. With `"exact"` L is renewed from the samples at hand whenever an arm has
         filled.
     oracle
-        Any scikit-learn regressor, copied for each arm; if None, Bayesian ridge with the prior.
+        Any scikit-learn regressor, copied for each arm, or a function from the arm to one; if None,
+        Bayesian ridge with the prior.
     mspe
         Prediction error of the oracle from n samples: `"ridge"`, `"holdout"` (measured on a fifth
         of the training rows), or a function of n.
@@ -135,8 +136,13 @@ class RCB:
                 raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
         if not callable(mspe) and mspe not in ("ridge", "holdout"):
             raise ValueError(f"mspe is {mspe!r}; allowed: 'ridge', 'holdout' or a function of n")
-        if oracle is not None and not (hasattr(oracle, "fit") and hasattr(oracle, "predict")):
-            raise ValueError(f"oracle {oracle!r} has no fit and predict")
+        if oracle is None:
+            if mspe == "holdout":
+                raise ValueError("mspe is 'holdout'; allowed: with an oracle only")
+        else:
+            made = oracle(0) if _is_factory(oracle) else oracle
+            if not (hasattr(made, "fit") and hasattr(made, "predict")):
+                raise ValueError(f"oracle {oracle!r} has no fit and predict")
         self.prior, self.eps, self.sigma, self.c = prior, float(eps), float(sigma), float(c)
         self.rule, self.oracle, self.mspe, self.train_on = rule, oracle, mspe, train_on
         self.gamma_floor, self.promotion = gamma_floor, promotion
@@ -570,11 +576,13 @@ class RCB:
     def _fit_arm(self, k: int, X: Array, y: Array) -> Any:
         if not len(X):
             return Constant(self.prior.mean[k])
-        model = copy.deepcopy(self.oracle)
         try:
-            return model.fit(X, y)
+            return self._new_model(k).fit(X, y)
         except Exception as error:
             raise RuntimeError(f"the oracle of arm {k} failed to fit: {error}") from error
+
+    def _new_model(self, arm: int) -> Any:
+        return self.oracle(arm) if _is_factory(self.oracle) else copy.deepcopy(self.oracle)
 
     def _mspe(self, n: int, data: Rows) -> float:
         if callable(self.mspe):
@@ -587,7 +595,7 @@ class RCB:
                 X, y = data.of(k)
                 cut = max(1, len(X) // 5)
                 if len(X) > 2 * cut:
-                    model = copy.deepcopy(self.oracle).fit(X[:-cut], y[:-cut])
+                    model = self._new_model(k).fit(X[:-cut], y[:-cut])
                     errors.append(np.mean((model.predict(X[-cut:]) - y[-cut:]) ** 2))
             if errors:
                 return max(float(np.mean(errors)), 1e-9)
@@ -645,6 +653,10 @@ class RCB:
         from .keeping import load
 
         return load(Path(folder), oracle, mspe)
+
+
+def _is_factory(oracle: Any) -> bool:
+    return callable(oracle) and not hasattr(oracle, "fit")
 
 
 def _only(value: Any, name: str) -> Any:
