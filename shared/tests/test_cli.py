@@ -66,6 +66,8 @@ def test_an_unknown_name_is_answered_with_its_neighbours(repro: Repro) -> None:
         ["run", "good", "--jobs", "0"],
         ["run", "good", "--backend", "slurm"],
         ["run", "good", "--record"],
+        ["run", "good", "--out", __file__],
+        ["run", "good", "--out", f"{__file__}/below"],
         ["run", "absent"],
         ["report"],
         ["report", "--markdown"],

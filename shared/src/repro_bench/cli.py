@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -144,6 +145,11 @@ def run_(
         _fail(f"preset is {preset!r}; allowed: {', '.join(PRESETS)}")
     if backend is not None and backend not in BACKENDS:
         _fail(f"backend is {backend!r}; allowed: {', '.join(BACKENDS)}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=out).close()
+    except OSError as error:
+        _fail(f"out is {str(out)!r}, where nothing can be written: {error.strerror}")
     checkout = find_checkout()
     if record and checkout is None:
         _fail("--record works in a checkout of the workspace only")
@@ -177,7 +183,7 @@ def run_(
     except KeyboardInterrupt:
         errors.print("interrupted; the same command goes on where this one stopped")
         raise typer.Exit(130) from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         _fail(str(error))
     page = write_report(out)
     if as_json:
