@@ -30,6 +30,7 @@ from llm_systems.slidesparse import (
     prune_,
     save_pretrained,
 )
+from llm_systems.slidesparse.checkpoint import Settings
 from llm_systems.slidesparse.cli import app
 from llm_systems.slidesparse.sharding import check_shard
 
@@ -329,6 +330,7 @@ def test_the_command(model_folder: Path, tmp_path: Path) -> None:
         ["convert", str(model_folder), out + "2", "--pattern", "2:8"],
         ["convert", str(model_folder), out + "2", "--method", "wanda"],
         ["convert", str(model_folder), out + "2", "--targets", "("],
+        ["convert", str(model_folder), out + "2", "--activation", "None"],
         ["bench", "--shapes", "many"],
         ["bench", "--tokens", "0"],
         ["predict", "--hardware", "toaster"],
@@ -336,6 +338,15 @@ def test_the_command(model_folder: Path, tmp_path: Path) -> None:
         refused = run(app, wrong)
         assert refused.exit_code == 2, wrong
         assert refused.output.startswith("error:")
+
+
+def test_activation_is_named_as_it_is_written(model_folder: Path, tmp_path: Path) -> None:
+    wanted = "activation is 'int4'; allowed: 'none', 'int8' or 'fp8'"
+    out = str(tmp_path / "out")
+    refused = CliRunner().invoke(app, ["convert", str(model_folder), out, "--activation", "int4"])
+    assert wanted in refused.output
+    with pytest.raises(ValueError, match=wanted):
+        Settings.read({"quant_method": "slidesparse", "pattern": "6:8", "activation": "int4"})
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 16])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -153,6 +156,34 @@ def test_int8_sums_are_exact(
     assert torch.equal(slid(x), expected)
 
 
+_SUMS = """
+import itertools, torch
+from llm_systems.slidesparse.backends import integer_product
+generator = torch.Generator().manual_seed(0)
+for tokens, outputs, columns in itertools.product((1, 2, 17), (1, 3, 33), (1, 2, 250, 2500)):
+    for low in (-127, 120):
+        q, weight = (
+            torch.randint(low, 128, (rows, columns), generator=generator, dtype=torch.int8)
+            for rows in (tokens, outputs)
+        )
+        assert torch.equal(integer_product(q, weight), (q.long() @ weight.long().T).int())
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("instructions", ["DEFAULT", "AVX2"])
+def test_int8_sums_are_exact_on_every_processor(instructions: str) -> None:
+    # PyTorch's own product saturates without VNNI, and is garbage for one column.
+    done = subprocess.run(
+        [sys.executable, "-c", _SUMS],
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": instructions},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "equal", done.stderr[-3000:]
+
+
 def test_fp8_is_the_dense_product_of_the_same_values(layer: Callable[..., nn.Linear]) -> None:
     dense = layer(64, 40, "6:8")
     x = torch.randn(33, 64, generator=torch.Generator().manual_seed(1))
@@ -262,6 +293,10 @@ def test_bad_inputs_are_refused(layer: Callable[..., nn.Linear]) -> None:
     slid = SlideLinear.from_linear(dense, "6:8")
     with pytest.raises(ValueError, match=r"63 inputs; allowed: 64"):
         slid(torch.ones(2, 63))
+    with pytest.raises(TypeError, match=r"x is a list; allowed: a torch.Tensor"):
+        slid([1.0] * 64)
+    with pytest.raises(ValueError, match=r"dtype is torch.int8; allowed: a floating type"):
+        SlideLinear(64, 48, "6:8", dtype=torch.int8)
     with pytest.raises(ValueError, match="bfloat16 and the weight"):
         slid(torch.ones(2, 64).bfloat16())
     with pytest.raises(ValueError, match="'cusparselt' is for CUDA"):
@@ -291,6 +326,31 @@ def test_gradients_need_another_backend(layer: Callable[..., nn.Linear]) -> None
         (found,) = torch.autograd.grad(slid(x).sum(), x)
         (expected,) = torch.autograd.grad(dense(x).sum(), x)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["int8", "fp8"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_rounded_inputs_have_no_gradient(
+    activation: str, backend: str, layer: Callable[..., nn.Linear]
+) -> None:
+    # Autograd would give one, that of the scale alone.
+    slid = SlideLinear.from_linear(layer(64, 48, "6:8"), "6:8", activation, backend)  # type: ignore[arg-type]
+    x = torch.randn(20, 64, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"rounds, which has no gradient.*inference_mode"):
+        slid(x)
+    with torch.no_grad():
+        assert slid(x).isfinite().all()
+
+
+def test_memory_without_a_weight_waits_for_one(layer: Callable[..., nn.Linear]) -> None:
+    dense = layer(64, 48, "6:8")
+    slid = SlideLinear(64, 48, "6:8", device="meta")
+    # Memory of another tensor that does not obey, as `to_empty` may find it.
+    slid._apply(lambda _: torch.ones(48, 64) if _.dim() == 2 else torch.ones(48))
+    assert slid.backend_in_use == "none"
+    slid.load_state_dict(dense.state_dict())
+    x = torch.ones(20, 64)
+    torch.testing.assert_close(slid(x), dense(x))
 
 
 def test_without_the_extension_the_dense_path_runs(

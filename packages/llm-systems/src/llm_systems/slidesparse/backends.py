@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -26,6 +27,13 @@ Activation = Literal["int8", "fp8"] | None
 Backend = Literal["auto", "cpu", "cusparselt", "torch", "dense"]
 BACKENDS = get_args(Backend)
 INFERENCE_ONLY = ("cpu", "cusparselt")
+
+
+def read_activation(text: object) -> Activation:
+    """What `config.json` and the command line write: `none`, `int8` or `fp8`."""
+    if text not in ("none", "int8", "fp8"):
+        raise ValueError(f"activation is {text!r}; allowed: 'none', 'int8' or 'fp8'")
+    return None if text == "none" else text  # type: ignore[return-value]
 
 
 def check_choices(activation: str | None, backend: str) -> None:
@@ -80,11 +88,32 @@ def prepare(
     RuntimeError
         For a backend that is not there.
     """
-    check_choices(activation, backend)
+    check_backend(weight, activation, backend)
     require_pattern(weight, pattern)
     outputs, inputs = weight.shape
     if backend == "auto":
         backend = _best(weight, activation)
+    done = Prepared(backend, pattern, activation, outputs, inputs)
+    if activation is not None:
+        weight, done.scales = quantize_weight(weight, activation)
+    if backend == "cpu":
+        done.weight, done.streams = weight, cpu.encode(weight, pattern)
+    elif backend == "dense":
+        done.weight = weight
+    elif backend == "torch":
+        done.weight = slide(weight, pattern).to_2to4()
+    else:
+        from .semi_structured import compress
+
+        done.packed = compress(slide(weight, pattern).to_2to4())
+    return done
+
+
+def check_backend(weight: Tensor, activation: Activation, backend: Backend) -> None:
+    """Refuse a backend that is unknown, not for this weight or activation, or not there."""
+    check_choices(activation, backend)
+    if not weight.dtype.is_floating_point:
+        raise ValueError(f"weight is {weight.dtype}; allowed: a floating type")
     if backend == "cpu" and (
         activation is not None or weight.dtype != torch.float32 or weight.device.type != "cpu"
     ):
@@ -100,20 +129,8 @@ def prepare(
             )
         if not torch.backends.cusparselt.is_available():
             raise RuntimeError("this PyTorch or GPU has no cuSPARSELt; take backend 'dense'")
-    done = Prepared(backend, pattern, activation, outputs, inputs)
-    if activation is not None:
-        weight, done.scales = quantize_weight(weight, activation)
     if backend == "cpu":
-        done.weight, done.streams = weight, cpu.encode(weight, pattern)
-    elif backend == "dense":
-        done.weight = weight
-    elif backend == "torch":
-        done.weight = slide(weight, pattern).to_2to4()
-    else:
-        from .semi_structured import compress
-
-        done.packed = compress(slide(weight, pattern).to_2to4())
-    return done
+        cpu.require_kernel()
 
 
 def _best(weight: Tensor, activation: Activation) -> Backend:
@@ -172,7 +189,26 @@ def integer_product(q: Tensor, weight: Tensor) -> Tensor:
         padded = F.pad(weight, (0, columns, 0, -outputs % 8))
         sums = torch._int_mm(F.pad(q, (0, columns, 0, rows - tokens)), padded.t())
         return sums[:tokens, :outputs].contiguous()
-    return torch._int_mm(q.contiguous(), weight.t())
+    columns = q.shape[1]
+    if columns > 1 and _is_exact():
+        return torch._int_mm(q.contiguous(), weight.t())
+    # The sum of 1024 products is a whole number of at most 2^24, which float32 holds.
+    sums = torch.zeros((q.shape[0], weight.shape[0]), dtype=torch.int32)
+    for start in range(0, columns, 1024):
+        part = slice(start, start + 1024)
+        sums += (q[:, part].float() @ weight[:, part].float().t()).int()
+    return sums
+
+
+@functools.cache
+def _is_exact() -> bool:
+    """Whether PyTorch's int8 product is right on this processor.
+
+    Without VNNI it adds pairs of products in 16 bits, where they saturate; with one column it
+    returns memory that nobody wrote.
+    """
+    ones = torch.full((16, 64), 127, dtype=torch.int8)
+    return bool((torch._int_mm(ones, ones.t()) == 64 * 127**2).all())
 
 
 @integer_product.register_fake

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .._files import new_folder
 from . import safefile
-from .backends import Activation, Backend, check_choices
+from .backends import Activation, Backend, read_activation
 from .conversion import convert, is_ignored
 from .linear import SlideLinear
 from .patterns import Pattern, PatternReport, check
@@ -83,9 +83,7 @@ class Settings:
         """
         if config.get("quant_method") != NAME:
             raise ValueError(f"quant_method is {config.get('quant_method')!r}; allowed: {NAME!r}")
-        activation = config.get("activation", "none")
-        activation = None if activation == "none" else activation
-        check_choices(activation, "auto")
+        activation = read_activation(config.get("activation", "none"))
         ignore = config.get("ignore", ["lm_head"])
         if not isinstance(ignore, list) or not all(isinstance(entry, str) for entry in ignore):
             raise ValueError(f"ignore is {ignore!r}; allowed: a list of names")

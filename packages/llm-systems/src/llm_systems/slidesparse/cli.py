@@ -69,6 +69,7 @@ def convert(
     seed: Annotated[int, typer.Option(help="For random.")] = 0,
 ) -> None:
     """Prune a checkpoint tensor by tensor; an interrupted run is continued by the same command."""
+    from .backends import read_activation
     from .checkpoint import token_chunks
     from .directory import convert_directory
 
@@ -86,8 +87,7 @@ def convert(
             report = convert_directory(
                 model, out, pattern, method,  # type: ignore[arg-type]
                 calibration=calibration, ignore=ignore or ["lm_head"], targets=targets,
-                activation=None if activation == "none" else activation,  # type: ignore[arg-type]
-                seed=seed,
+                activation=read_activation(activation), seed=seed,
                 progress=lambda name, done, of: show.update(
                     task, completed=done, total=of, description=name
                 ),

@@ -33,6 +33,12 @@ def available() -> str | None:
     return None if _kernel is None else ISAS.get(_kernel.isa())
 
 
+def require_kernel() -> None:
+    """Raise `RuntimeError` without the kernel."""
+    if available() is None:
+        raise RuntimeError("the CPU kernel is not built, or this processor lacks AVX2")
+
+
 def pays(total: int, tokens: int, inputs: int) -> bool:
     """Whether the kernel is worth it against PyTorch's dense product, as measured on two cores.
 
@@ -83,8 +89,7 @@ def encode(weight: Tensor, pattern: str | Pattern) -> CpuWeight:
         Without the kernel.
     """
     pattern = Pattern.parse(pattern)
-    if _kernel is None or available() is None:
-        raise RuntimeError("the CPU kernel is not built, or this processor lacks AVX2")
+    require_kernel()
     check_matrix(weight, "weight")
     if weight.dtype != torch.float32 or weight.device.type != "cpu":
         raise ValueError(f"weight is {weight.dtype} on {weight.device}; allowed: float32 on cpu")

@@ -38,7 +38,8 @@ class SlideLinear(nn.Module):
     ValueError
         For inputs of another width, or a backend that is not for the device.
     RuntimeError
-        For inputs that want a gradient on a backend for inference, or a backend that is not there.
+        For inputs that want a gradient from a backend for inference or from rounded inputs, or a
+        backend that is not there.
 
     Notes
     -----
@@ -75,6 +76,8 @@ class SlideLinear(nn.Module):
         self.in_features, self.out_features = in_features, out_features
         self.pattern = Pattern.parse(pattern)
         self.activation, self.backend = activation, backend
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype is {dtype}; allowed: a floating type")
         weight = torch.zeros((out_features, in_features), device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = (
@@ -126,6 +129,8 @@ class SlideLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Inputs [..., in_features] to outputs [..., out_features]."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is a {type(x).__name__}; allowed: a torch.Tensor")
         if x.shape[-1:] != (self.in_features,):
             raise ValueError(
                 f"x has {x.shape[-1] if x.dim() else 'no'} inputs; allowed: {self.in_features}"
@@ -137,11 +142,17 @@ class SlideLinear(nn.Module):
             raise ValueError(f"x is on {x.device} and the weight on {self.weight.device}")
         if x.dtype != self.weight.dtype:
             raise ValueError(f"x is {x.dtype} and the weight {self.weight.dtype}")
-        if prepared.backend in INFERENCE_ONLY and x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"backend {prepared.name!r} has no gradient: use torch.inference_mode(), or "
-                "backend='dense' to train"
-            )
+        if x.requires_grad and torch.is_grad_enabled():
+            if prepared.backend in INFERENCE_ONLY:
+                raise RuntimeError(
+                    f"backend {prepared.name!r} has no gradient: use torch.inference_mode(), or "
+                    "backend='dense' for the gradient of the inputs"
+                )
+            if prepared.activation is not None:
+                raise RuntimeError(
+                    f"activation {prepared.activation!r} rounds, which has no gradient: use "
+                    "torch.inference_mode(), or activation=None and backend='dense'"
+                )
         tokens = x.reshape(-1, self.in_features)
         return apply(prepared, tokens, self.bias).view(*x.shape[:-1], self.out_features)
 
@@ -157,8 +168,11 @@ class SlideLinear(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        had_none = self.weight.is_meta
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.prepare()
+        # After `to_empty` there is memory, but no weight before one is loaded.
+        if not had_none:
+            self.prepare()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
