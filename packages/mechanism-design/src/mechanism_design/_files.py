@@ -47,6 +47,23 @@ def read_table(path: str | Path) -> pd.DataFrame:
     raise ValueError(f"{path.name} ends in {path.suffix!r}; allowed: .csv, .csv.gz, .parquet")
 
 
+def check_writable(folder: str | Path) -> None:
+    """Refuse a folder for results that cannot be made or written, before the work.
+
+    Raises
+    ------
+    ValueError
+        If it, or the nearest folder above it that exists, is a file or cannot be written.
+    """
+    place = Path(folder).absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise ValueError(f"nothing can be written to {folder}: {place} is no folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ValueError(f"nothing can be written to {folder}: no permission in {place}")
+
+
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the same folder, then rename it to `path`.
 

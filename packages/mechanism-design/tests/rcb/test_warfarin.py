@@ -256,6 +256,8 @@ def test_wrong_tables_end_in_one_line(history: Path, tmp_path: Path) -> None:
         (("plan", history, "--arm", "option", "--reward", "result", "-N", "9"), "contexts"),
         (("replay", history, "--label", "age"), "levels"),
         (("replay", history, "--label", "option", "-N", "0"), "N"),
+        (("replay", history, "--label", "option", "--out", history), "no folder"),
+        (("plan", history, "--arm", "option", "--reward", "result", "--out", tmp_path), "out"),
     ):
         done = run(*call)
         assert done.exit_code == 2, call

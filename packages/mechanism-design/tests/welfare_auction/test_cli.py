@@ -111,6 +111,16 @@ def test_bad_input_is_one_line_and_status_2(change, arguments, message, table):
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_where_nothing_can_be_written_is_refused_before_the_auction(below, table):
+    folder, _ = table
+    data = folder / "users.csv"
+    found = run("fit", data, "--label", "served", "--bid", "bid", "--out", data / below)
+    assert found.exit_code == 2
+    assert "is no folder" in found.output
+    assert len(found.output.strip().splitlines()) == 1
+
+
 def test_files_that_are_no_tables(tmp_path):
     (tmp_path / "x.csv").write_text("")
     (tmp_path / "x.parquet").write_text("no")

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mechanism_design._files import read_table, write_text, write_whole
+from mechanism_design._files import check_writable, read_table, write_text, write_whole
 
 from .audit import bic_audit
 from .bandit import RCB
@@ -89,6 +89,10 @@ def plan(
 ) -> None:
     """How long a cold start would be, from logged standard-of-care data."""
     with _refusals():
+        if out is not None:
+            if out.is_dir():
+                raise ValueError(f"out is {str(out)!r}, a folder; allowed: a JSON file")
+            check_writable(out.parent)
         frame = read_table(history)
         columns = _columns(frame, features, {arm, reward})
         X, names = contexts_of(frame, columns)
@@ -156,6 +160,7 @@ def replay(
 ) -> None:
     """Replay a labelled data set: error, regret, incentive gain, and a picture."""
     with _refusals():
+        check_writable(out)
         frame = read_table(data)
         X, _ = contexts_of(frame, _columns(frame, features, {label}))
         y, levels = codes_of(frame, label)

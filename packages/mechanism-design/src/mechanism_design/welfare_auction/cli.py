@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mechanism_design._files import read_table, write_text, write_whole
+from mechanism_design._files import check_writable, read_table, write_text, write_whole
 
 from .auction import AccuracyAuction
 from .audit import audit_truthfulness
@@ -113,6 +113,7 @@ def fit(
 ) -> None:
     """Hold the auction: who is served, and what each pays."""
     with _refusals():
+        check_writable(out)
         table, encoding = _read(data, label, bid, features, drop, raw)
         auction = AccuracyAuction(
             loss=loss,  # type: ignore[arg-type]
@@ -203,6 +204,7 @@ def predict(
     with _refusals():
         if out.suffix.lower() not in {".csv", ".parquet"}:
             raise ValueError(f"out ends in {out.suffix!r}; allowed: .csv or .parquet")
+        check_writable(out.parent)
         try:
             stored = json.loads(model.read_text(encoding="utf-8"))
             if stored["format"] != FORMAT:
