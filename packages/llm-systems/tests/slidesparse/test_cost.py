@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,9 +23,28 @@ def test_stored_bytes_rule_where_only_the_weight_counts(pattern: Pattern) -> Non
 
 
 @pytest.mark.parametrize(
-    "change", [{"M": 0}, {"K": 2.5}, {"bandwidth": 0.0}, {"peak_dense": float("nan")}]
+    "change",
+    [
+        {"M": 0},
+        {"K": 2.5},
+        {"bandwidth": 0.0},
+        {"peak_dense": float("nan")},
+        {"peak_dense": None},
+        {"bandwidth": True},
+        {"peak_sparse": -1.0},
+        {"dtype": "int8"},
+    ],
 )
 def test_bad_numbers_are_refused(change: dict[str, float]) -> None:
     sizes = {"M": 1, "O": 8, "K": 8, "peak_dense": 1e12, "bandwidth": 1e12}
-    with pytest.raises(ValueError, match="allowed"):
+    with pytest.raises((ValueError, TypeError), match=rf"{next(iter(change))} is .*; allowed"):
         cost_model(pattern="6:8", **(sizes | change))  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    # 2 M O K is beyond 64 bits, in which numpy's integers would wrap.
+    size = 2**21
+    plain = cost_model(size, size, size, "6:8", peak_dense=1e12, bandwidth=1e9)
+    sizes = [np.int64(size)] * 3
+    found = cost_model(*sizes, "6:8", peak_dense=np.float32(1e12), bandwidth=np.float64(1e9))  # type: ignore[arg-type]
+    assert found.dense_s == pytest.approx(plain.dense_s, rel=1e-6)

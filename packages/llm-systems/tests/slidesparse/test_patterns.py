@@ -93,3 +93,24 @@ def test_eight_bit_floats_that_are_no_numbers_are_refused() -> None:
 
 def test_a_weight_without_rows_obeys() -> None:
     assert check(torch.zeros(0, 8), "6:8").ok
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        torch.eye(8).to_sparse(),
+        torch.ones(2, 8, device="meta"),
+        torch.ones(2, 8).to(torch.float8_e8m0fnu),  # no zero and no sign
+        torch.ones(2, 8).bool(),
+        torch.ones(2, 8) * 1j,
+        [[1.0]],
+    ],
+)
+def test_what_is_no_weight_is_refused(weight: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match=r"weight is .*; allowed"):
+        check(weight, "6:8")
+
+
+def test_bytes_need_a_type() -> None:
+    with pytest.raises(TypeError, match=r"dtype is .int8.; allowed: a torch\.dtype"):
+        Pattern.parse("6:8").bytes_ratio("int8")  # type: ignore[arg-type]

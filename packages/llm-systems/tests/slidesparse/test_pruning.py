@@ -153,6 +153,11 @@ def test_calibration_of_other_kinds_is_refused() -> None:
         prune_(weight.to(torch.int8), "6:8", "sparsegpt", calib=torch.ones(9, 8))
     with pytest.raises(TypeError, match="seed is 'a'"):
         prune_(weight, "6:8", "random", seed="a")  # type: ignore[arg-type]
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match=f"seed is {seed}; allowed: from"):
+            prune_(weight, "6:8", "random", seed=seed)
+    with pytest.raises(ValueError, match="finite values of float32"):
+        prune_(weight, "6:8", "wanda", calib=torch.full((8,), 1e300, dtype=torch.float64))
     with pytest.raises(TypeError, match="weight is a Conv2d"):
         prune_(nn.Conv2d(3, 3, 3), "6:8")  # type: ignore[arg-type]
     assert torch.equal(weight, torch.ones(2, 8))
@@ -163,6 +168,84 @@ def test_the_smallest_integer_is_large() -> None:
     weight = torch.tensor([[-128, 1, 2, 127]], dtype=torch.int8)
     prune_(weight, "2:4")
     assert weight.tolist() == [[-128, 0, 0, 127]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("method", ["magnitude", "sparsegpt"])
+def test_pruned_weights_are_zeros_without_sign(dtype: torch.dtype, method: str) -> None:
+    weight = torch.full((3, 8), -1.0).to(dtype)
+    mask = prune_(weight, "6:8", method, calib=torch.eye(8))  # type: ignore[arg-type]
+    assert not torch.signbit(weight.float()[~mask]).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int16])
+def test_integers_of_all_kinds_are_pruned(dtype: torch.dtype) -> None:
+    weight = torch.tensor([[1, 4, 2, 3]]).to(dtype)
+    prune_(weight, "2:4")
+    assert weight.tolist() == [[0, 4, 0, 3]]
+
+
+def test_scores_tell_weights_apart_that_float32_does_not() -> None:
+    huge = torch.tensor([[3e300, 1e300, 5e300, 2e300]], dtype=torch.float64)
+    assert prune_(huge, "2:4").tolist() == [[True, False, True, False]]
+    # All four are 2^25 in float32.
+    near = torch.tensor([[2**25, 2**25 - 1, 2**25 + 1, 2**25 - 1]])
+    assert prune_(near, "2:4").tolist() == [[True, False, True, False]]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_calibration_of_any_size_ranks_weights(size: float) -> None:
+    weight = torch.tensor([[4.0, 3, 2, 1]])
+    prune_(weight, "2:4", "wanda", calib=torch.full((5, 4), size))
+    assert weight.tolist() == [[4, 3, 0, 0]]
+
+
+def test_small_inputs_are_no_hessian() -> None:
+    # As many tokens as inputs; the result does not depend on the size of the inputs.
+    x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    weights = [torch.arange(1.0, 9)[None] for _ in range(2)]
+    for weight, size in zip(weights, (1.0, 1e-9), strict=True):
+        prune_(weight, "6:8", "sparsegpt", calib=size * x)
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+def test_sparsegpt_drops_what_no_input_reaches(size: float) -> None:
+    x = size * torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    x[:, [3, 6]] = 0
+    mask = prune_(torch.ones(1, 8), "6:8", "sparsegpt", calib=x)
+    assert (~mask[0]).nonzero()[:, 0].tolist() == [3, 6]
+    # Without any input, all that is left is the magnitude.
+    weight = torch.tensor([[4.0, 1, 3, 2]])
+    prune_(weight, "2:4", "sparsegpt", calib=torch.zeros(9, 4))
+    assert weight.tolist() == [[4, 0, 3, 0]]
+
+
+def test_an_update_that_does_not_fit_is_refused() -> None:
+    # Both inputs are the same, so that what is dropped is added to the other: 1.2e5 is no float16.
+    x = torch.ones(50, 1) * torch.tensor([[1.0, 1, 1, 1]])
+    weight = torch.full((1, 4), 6e4, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"grows out of torch\.float16"):
+        prune_(weight, "2:4", "sparsegpt", calib=x)
+    assert (weight == 6e4).all()
+
+
+def test_ternary_weights_are_pruned_by_their_masters() -> None:
+    master = torch.tensor([[9, 8, 0.6, 9, 0.1, 9, 9, 9], [9, 0.1, 0.1, 9, 0.1, 9, 9, 9]])
+    weight = torch.tensor([[1.0, 1, 1, -1, 0, 1, 1, 1], [1, 0, 0, -1, 0, 1, 1, 1]])
+    prune_(weight, "6:8", master=master)
+    assert weight.tolist() == [[1, 1, 0, -1, 0, 1, 1, 1], [1, 0, 0, -1, 0, 1, 1, 1]]
+    with pytest.raises(ValueError, match=r"master is \(2, 7\); allowed: \(2, 8\)"):
+        prune_(weight, "6:8", master=master[:, :7])
+    with pytest.raises(ValueError, match="master is for method 'magnitude', not 'random'"):
+        prune_(weight, "6:8", "random", master=master)
+
+
+def test_rows_that_share_memory_are_refused() -> None:
+    weight = torch.arange(1.0, 9)[None].expand(4, 8)
+    with pytest.raises(ValueError, match="share memory"):
+        prune_(weight, "6:8")
+    assert weight[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_unknown_methods_are_refused() -> None:

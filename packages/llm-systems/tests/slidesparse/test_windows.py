@@ -152,6 +152,30 @@ def test_stored_bytes(pattern: Pattern, pruned: Callable[..., Tensor]) -> None:
         assert len(save(slid.state_dict())) / dense == pytest.approx(factor * ratio, rel=0.01)
 
 
+@pytest.mark.parametrize("total", [8, 20])
+def test_weights_without_rows_slide(total: int) -> None:
+    slid = slide(torch.zeros(0, 40), Pattern(total - 2, total))
+    assert slid.to_2to4().shape == (0, slid.pattern.slid_columns(40))
+    assert slid.to_dense().shape == (0, 40)
+    assert SlidWeight.from_state_dict(slid.state_dict()).values.shape == slid.values.shape
+    assert decompose(torch.zeros(0, 16), zeros=2, hw=4, total=8).shape == (0, 24)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lanes": torch.zeros(1, dtype=torch.uint8)},
+        {"sizes": torch.tensor([800, 6, 8])},
+        {"sizes": torch.tensor([8, 6])},
+        {"values": torch.zeros(6)},
+    ],
+)
+def test_states_that_do_not_fit_together_are_refused(change: dict[str, Tensor]) -> None:
+    state = slide(torch.tensor([[1.0, 0, 2, 3, 0, 4, 5, 6]]), "6:8").state_dict()
+    with pytest.raises(ValueError, match="allowed"):
+        SlidWeight.from_state_dict(state | change)
+
+
 def test_padding_can_be_refused() -> None:
     with pytest.raises(ValueError, match="no multiple of 8"):
         slide(torch.zeros(2, 12), "6:8", pad=False)

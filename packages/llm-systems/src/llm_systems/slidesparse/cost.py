@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 
 import torch
 
-from .patterns import Pattern, check_size
+from .patterns import Pattern, bytes_of, check_size
+
+
+def _check_rate(value: float, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}; allowed: a positive number")
+    return float(value)
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,8 @@ def cost_model(
 
     Raises
     ------
-    ValueError
-        For sizes below 1, or rates that are no positive numbers.
+    TypeError, ValueError
+        For sizes below 1, rates that are no positive numbers, or what is no type.
 
     Notes
     -----
@@ -66,17 +73,11 @@ def cost_model(
     (1.31, 1.33)
     """
     pattern = Pattern.parse(pattern)
-    for name, size in (("M", M), ("O", O), ("K", K)):
-        check_size(size, name)
-    peak_sparse = 2 * peak_dense if peak_sparse is None else peak_sparse
-    for what, rate in (
-        ("peak_dense", peak_dense),
-        ("peak_sparse", peak_sparse),
-        ("bandwidth", bandwidth),
-    ):
-        if not isinstance(rate, (int, float)) or not (math.isfinite(rate) and rate > 0):
-            raise ValueError(f"{what} is {rate!r}; allowed: a positive number")
-    size = dtype.itemsize
+    M, O, K = check_size(M, "M"), check_size(O, "O"), check_size(K, "K")  # noqa: E741
+    peak_dense = _check_rate(peak_dense, "peak_dense")
+    bandwidth = _check_rate(bandwidth, "bandwidth")
+    peak_sparse = 2 * peak_dense if peak_sparse is None else _check_rate(peak_sparse, "peak_sparse")
+    size = bytes_of(dtype)
     columns = pattern.slid_columns(K)
     out = 2 * M * O
     dense = max(2 * M * O * K / peak_dense, (O * K * size + M * K * size + out) / bandwidth)

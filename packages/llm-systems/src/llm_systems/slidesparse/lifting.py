@@ -32,7 +32,7 @@ def lift_index(inputs: int, pattern: str | Pattern) -> Tensor:
     [0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7]
     """
     pattern = Pattern.parse(pattern)
-    check_size(inputs, "inputs")
+    inputs = check_size(inputs, "inputs")
     block = torch.arange(pattern.blocks(inputs))[:, None, None] * pattern.total
     window = torch.arange(pattern.windows)[:, None] * 2
     return (block + window + torch.arange(4)).flatten()

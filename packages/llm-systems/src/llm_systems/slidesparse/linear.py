@@ -71,9 +71,8 @@ class SlideLinear(nn.Module):
     ) -> None:
         super().__init__()
         check_choices(activation, backend)
-        check_size(in_features, "in_features")
-        check_size(out_features, "out_features")
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = check_size(in_features, "in_features")
+        self.out_features = check_size(out_features, "out_features")
         self.pattern = Pattern.parse(pattern)
         self.activation, self.backend = activation, backend
         if dtype is not None and not dtype.is_floating_point:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put a layer's name before the message of an error about its weight."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        error.args = (f"{name}: {error}",)
+        raise
 
 
 class PatternViolation(ValueError):
@@ -52,7 +65,7 @@ class Pattern:
     def __post_init__(self) -> None:
         for name, value in (("keep", self.keep), ("total", self.total)):
             if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} is {value!r}; allowed: an integer")
+                raise TypeError(f"{name} is {value!r}; allowed: an int")
         if self.total < 4 or self.total % 2:
             raise ValueError(
                 f"the total of {self.keep}:{self.total} is {self.total}; allowed: 4, 6, 8, ..."
@@ -109,7 +122,7 @@ class Pattern:
 
     def bytes_ratio(self, dtype: torch.dtype) -> float:
         """Stored bytes by dense bytes: the values of two slots a window, and 2 bits each."""
-        return self.work_ratio * (1 + 0.25 / dtype.itemsize)
+        return self.work_ratio * (1 + 0.25 / bytes_of(dtype))
 
     def blocks(self, inputs: int) -> int:
         """Blocks of a row, the last one padded with zeros."""
@@ -185,19 +198,34 @@ def nonzeros_of_blocks(weight: Tensor, pattern: Pattern) -> Tensor:
     return (blocks.to(torch.float32) @ blocks.new_ones(pattern.total, dtype=torch.float32)).int()
 
 
-def check_size(value: int, name: str) -> None:
-    """Refuse what is no number of inputs, outputs or tokens."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def check_size(value: int, name: str) -> int:
+    """A number of inputs, outputs or tokens as an int; numpy's integers are taken too."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} is {value!r}; allowed: an integer from 1")
+    return int(value)
+
+
+def bytes_of(dtype: torch.dtype) -> int:
+    """Bytes of an entry of a type."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype is {dtype!r}; allowed: a torch.dtype, such as torch.int8")
+    return dtype.itemsize
+
+
+# Bits of scales alone, without sign and zero, and pairs of entries.
+_NO_WEIGHTS = (torch.float8_e8m0fnu, torch.float4_e2m1fn_x2, torch.bool)
 
 
 def check_matrix(weight: Tensor, name: str) -> Tensor:
     """Refuse what is no finite matrix; NaN and infinity cannot be told from pruned and kept."""
     if not isinstance(weight, Tensor):
         raise TypeError(f"{name} is a {type(weight).__name__}; allowed: a torch.Tensor")
+    if weight.layout != torch.strided or weight.is_meta:
+        kind = "a tensor without data" if weight.is_meta else weight.layout
+        raise TypeError(f"{name} is {kind}; allowed: an ordinary tensor, torch.strided")
     if weight.dim() != 2 or not weight.shape[1]:
         raise ValueError(f"{name} has the shape {tuple(weight.shape)}; allowed: [outputs, inputs]")
-    if weight.dtype.is_complex or weight.dtype == torch.bool:
+    if weight.dtype.is_complex or weight.dtype in _NO_WEIGHTS:
         raise TypeError(f"{name} is {weight.dtype}; allowed: a real floating or integer type")
     if weight.dtype.is_floating_point:
         wide = weight if weight.dtype.itemsize > 1 else weight.to(torch.float32)

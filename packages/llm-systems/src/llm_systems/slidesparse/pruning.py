@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +12,23 @@ from .patterns import Pattern, check_matrix, is_nonzero, raw, require_pattern
 
 Method = Literal["magnitude", "wanda", "sparsegpt", "random", "keep"]
 METHODS = get_args(Method)
+
+
+def wide(weight: Tensor) -> Tensor:
+    """A weight in a type that tells its entries apart: float32, or float64 where that does not."""
+    exact = weight.dtype.itemsize <= 2 or weight.dtype == torch.float32
+    return weight.to(torch.float32 if exact else torch.float64)
+
+
+def new_generator(seed: int | torch.Generator) -> torch.Generator:
+    """A generator from a seed; a generator is returned as it is."""
+    if isinstance(seed, torch.Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        raise TypeError(f"seed is {seed!r}; allowed: an integer or a torch.Generator")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed is {seed}; allowed: from -2^63 to 2^64 - 1")
+    return torch.Generator().manual_seed(int(seed))
 
 
 def smallest_two(scores: Tensor, pattern: Pattern) -> Tensor:
@@ -33,21 +51,19 @@ def smallest_two(scores: Tensor, pattern: Pattern) -> Tensor:
 
 def magnitude_mask(weight: Tensor, pattern: Pattern) -> Tensor:
     """Drop the two smallest |w| of each block."""
-    return smallest_two(weight.to(torch.float32).abs(), pattern)
+    return smallest_two(wide(weight).abs(), pattern)
 
 
 def random_mask(weight: Tensor, pattern: Pattern, seed: int | torch.Generator) -> Tensor:
     """Drop two positions of each block at random: a control, not a method."""
-    if not isinstance(seed, (int, torch.Generator)):
-        raise TypeError(f"seed is {seed!r}; allowed: an integer or a torch.Generator")
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = new_generator(seed)
     scores = torch.rand(weight.shape, generator=generator, device=generator.device)
     return smallest_two(scores.to(weight.device), pattern)
 
 
 def wanda_mask(weight: Tensor, pattern: Pattern, norms: Tensor) -> Tensor:
     """Drop the two lowest `|w_ij| ||X_j||`, where `||X_j||` [K] is over calibration tokens."""
-    return smallest_two(weight.to(torch.float32).abs() * norms.to(torch.float32), pattern)
+    return smallest_two(wide(weight).abs() * norms.to(torch.float32), pattern)
 
 
 def sparsegpt(
@@ -62,7 +78,7 @@ def sparsegpt(
     hessian
         `X^T X` [K, K] over calibration tokens.
     damping
-        Times the mean of its diagonal, added to the diagonal.
+        Times the mean of its diagonal, added to the diagonal; 1 is added to a Hessian of zeros.
 
     Returns
     -------
@@ -84,9 +100,8 @@ def sparsegpt(
     w = weight.to(torch.float32).clone()
     outputs, inputs = w.shape
     h = hessian.to(torch.float32).clone()
-    unused = h.diagonal() == 0
-    h.diagonal()[unused] = 1.0
-    h.diagonal().add_(damping * h.diagonal().mean())
+    added = damping * h.diagonal().mean()
+    h.diagonal().add_(added if added else 1.0)
     # Computed in double precision: the inverse of a Hessian from few tokens is badly conditioned.
     lower, failed = torch.linalg.cholesky_ex(h.double())
     if failed:
@@ -123,7 +138,7 @@ def ternary_mask(weight: Tensor, master: Tensor, pattern: Pattern) -> Tensor:
     master
         [O, K], the weights that were rounded to it; the smallest |master| go first.
     """
-    scores = master.to(torch.float32).abs()
+    scores = wide(master).abs()
     scores = torch.where(is_nonzero(weight), scores, torch.full_like(scores, -1.0))
     return smallest_two(scores, pattern) & is_nonzero(weight)
 
@@ -134,6 +149,7 @@ def prune_(
     method: Method = "magnitude",
     *,
     calib: Tensor | None = None,
+    master: Tensor | None = None,
     seed: int | torch.Generator = 0,
 ) -> Tensor:
     """Prune a weight in place.
@@ -150,6 +166,9 @@ def prune_(
     calib
         For `"wanda"` the inputs [tokens, K] or their norms [K]; for `"sparsegpt"` the inputs or
         `X^T X` [K, K], which must be symmetric.
+    master
+        With `"magnitude"`, for a ternary weight: the weight [O, K] that was rounded to it. Zeros
+        stay, and a block with too few of them loses those with the smallest `|master|`.
     seed
         For `"random"`.
 
@@ -163,8 +182,8 @@ def prune_(
     TypeError
         For what is no real matrix, or integers with `"sparsegpt"`.
     ValueError
-        For NaN or infinity, an unknown method, or calibration that is missing, empty, or has
-        another shape.
+        For NaN or infinity, an unknown method, a seed beyond 64 bits, a weight whose rows share
+        memory, or calibration that is missing, empty, or has another shape.
     PatternViolation
         With `"keep"`, for a weight that does not obey the pattern.
 
@@ -185,11 +204,22 @@ def prune_(
     ).detach()
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
+    if any(step == 0 and n > 1 for step, n in zip(weight.stride(), weight.shape, strict=True)):
+        raise ValueError("weight has entries that share memory; allowed: a tensor of its own")
+    if master is not None:
+        if method != "magnitude":
+            raise ValueError(f"master is for method 'magnitude', not {method!r}; allowed: None")
+        if check_matrix(master, "master").shape != weight.shape:
+            raise ValueError(
+                f"master is {tuple(master.shape)}; allowed: {tuple(weight.shape)}, as the weight"
+            )
     updated: Tensor | None = None
     if method == "keep":
         require_pattern(weight, pattern)
         return is_nonzero(weight)
-    if method == "magnitude":
+    if master is not None:
+        mask = ternary_mask(weight, master, pattern)
+    elif method == "magnitude":
         mask = magnitude_mask(weight, pattern)
     elif method == "random":
         mask = random_mask(weight, pattern, seed)
@@ -199,10 +229,18 @@ def prune_(
         if not weight.dtype.is_floating_point:
             raise TypeError(f"weight is {weight.dtype}; allowed with 'sparsegpt': a floating type")
         updated, mask = sparsegpt(weight, pattern, _hessian(calib, weight.shape[1]))
-    bits = raw(weight)
+        if not torch.isfinite(updated.to(weight.dtype).to(torch.float32)).all():
+            raise ValueError(
+                f"weight grows out of {weight.dtype} or float32 by the update of 'sparsegpt'; "
+                "allowed: smaller weights, or another method"
+            )
     if updated is not None:
         weight.copy_(updated.to(weight.dtype))
+    bits = raw(weight)
     bits.mul_(mask.to(bits.dtype))
+    if bits.dtype.is_floating_point:
+        # Negative weights have become -0.0, which compressors take for a nonzero.
+        bits.add_(0.0)
     return mask
 
 
@@ -213,7 +251,8 @@ def _norms(calib: Tensor | None, inputs: int) -> Tensor:
         raise ValueError(f"calib is {tuple(calib.shape)}; allowed: {allowed}")
     if calib.dim() == 1 and (calib < 0).any():
         raise ValueError("calib holds negative norms; allowed: from 0")
-    return calib if calib.dim() == 1 else calib.norm(dim=0)
+    # Squares of float32 leave its range where norms do not.
+    return calib if calib.dim() == 1 else torch.linalg.vector_norm(calib.double(), dim=0)
 
 
 def _hessian(calib: Tensor | None, inputs: int) -> Tensor:
@@ -221,7 +260,8 @@ def _hessian(calib: Tensor | None, inputs: int) -> Tensor:
     calib = _calibration(calib, allowed)
     if calib.dim() != 2 or calib.shape[1] != inputs:
         raise ValueError(f"calib is {tuple(calib.shape)}; allowed: {allowed}")
-    if calib.shape[0] == inputs and torch.allclose(calib, calib.T, rtol=1e-4):
+    close = 1e-6 * float(calib.abs().max())
+    if calib.shape[0] == inputs and torch.allclose(calib, calib.T, rtol=1e-4, atol=close):
         return calib
     return calib.T @ calib
 
@@ -233,6 +273,7 @@ def _calibration(calib: Tensor | None, allowed: str) -> Tensor:
         raise TypeError(f"calib is a {type(calib).__name__}; allowed: a torch.Tensor")
     if not calib.numel():
         raise ValueError(f"calib is empty, {tuple(calib.shape)}; allowed: {allowed}")
+    calib = calib.to(torch.float32)
     if not torch.isfinite(calib).all():
-        raise ValueError("calib holds NaN or infinity; allowed: finite values")
-    return calib.to(torch.float32)
+        raise ValueError("calib holds NaN or infinity; allowed: finite values of float32")
+    return calib

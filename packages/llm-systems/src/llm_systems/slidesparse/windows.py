@@ -57,8 +57,8 @@ def kept_slots(mask: Tensor, zeros: int, keep: int) -> tuple[Tensor, Tensor, Ten
     count, position, lane = (
         table.index_select(0, code) for table in _tables(total, zeros, keep, str(mask.device))
     )
-    shape = mask.shape[:-1]
-    return count.view(shape), position.view(*shape, -1), lane.view(*shape, -1)
+    shape, kept = mask.shape[:-1], total - zeros
+    return count.view(shape), position.view(*shape, kept), lane.view(*shape, kept)
 
 
 _TABLE = 16
@@ -113,8 +113,8 @@ def decompose(weight: Tensor, *, zeros: int, hw: int, total: int) -> Tensor:
     >>> decompose(torch.tensor([[1, 0, 2, 3, 0, 4, 5, 6]]), zeros=2, hw=4, total=8).tolist()
     [[1, 0, 2, 0, 0, 3, 0, 4, 0, 0, 5, 6]]
     """
-    for name, value in (("zeros", zeros), ("hw", hw), ("total", total)):
-        check_size(value, name)
+    zeros, hw = check_size(zeros, "zeros"), check_size(hw, "hw")
+    total = check_size(total, "total")
     keep = hw - zeros
     if not zeros < hw:
         raise ValueError(f"zeros is {zeros} of {hw}; allowed: 1 to {hw - 1}")
@@ -203,14 +203,30 @@ class SlidWeight:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> SlidWeight:
-        """The inverse of `state_dict`."""
+        """The inverse of `state_dict`.
+
+        Raises
+        ------
+        ValueError
+            If a tensor is missing, or the sizes do not fit together.
+        """
         missing = sorted({"values", "lanes", "sizes"} - set(state))
         if missing:
             raise ValueError(f"state has no {missing[0]!r}; allowed: what state_dict gives")
-        inputs, keep, total = state["sizes"].tolist()
-        shift = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=state["lanes"].device)
-        lanes = (state["lanes"][:, None] >> shift & 3).flatten()[: state["values"].numel()]
-        return cls(state["values"], lanes.view(state["values"].shape), inputs, Pattern(keep, total))
+        values, packed, sizes = state["values"], state["lanes"], state["sizes"]
+        if sizes.shape != (3,):
+            raise ValueError(f"sizes has the shape {tuple(sizes.shape)}; allowed: (3,)")
+        inputs, keep, total = sizes.tolist()
+        pattern = Pattern(keep, total)
+        shape = (pattern.blocks(inputs), pattern.windows, 2)
+        if values.shape[1:] != shape or packed.shape != (-(-values.numel() // 4),):
+            raise ValueError(
+                f"values {tuple(values.shape)} and lanes {tuple(packed.shape)} are not those of "
+                f"{inputs} inputs at {pattern}; allowed: what state_dict gives"
+            )
+        shift = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=packed.device)
+        lanes = (packed[:, None] >> shift & 3).flatten()[: values.numel()]
+        return cls(values, lanes.view(values.shape), inputs, pattern)
 
 
 def slide(weight: Tensor, pattern: str | Pattern, *, pad: bool = True) -> SlidWeight:
