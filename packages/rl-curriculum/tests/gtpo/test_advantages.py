@@ -321,7 +321,7 @@ def test_bad_input_is_refused_by_name(group) -> None:
     rewards, entropy, mask = group
     with pytest.raises(ValueError, match=r"4 responses and group_size is 3"):
         gtpo_advantages(rewards, entropy, mask, 3)
-    with pytest.raises(ValueError, match=r"entropy has shape \(4, 3\) and mask \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"entropy has shape \(4, 3\) .* mask has \(4, 2\)"):
         gtpo_advantages(rewards, entropy, mask[:, :2], 4)
     for value in (torch.nan, -0.2, torch.inf):
         bad = entropy.clone()
@@ -348,6 +348,15 @@ def test_bad_input_is_refused_by_name(group) -> None:
         shape_advantages(rewards[:3], entropy, mask, 4)
     with pytest.raises(ValueError, match="positive has shape"):
         gtpo_weights(entropy, mask, rewards, 4)
+    with pytest.raises(ValueError, match="there are 2 rewards; allowed: 4"):
+        gtpo_advantages(rewards[:2], entropy, mask, 2)
+    with pytest.raises(ValueError, match=r"mask has \(3,\)"):
+        shape_advantages(rewards, entropy, torch.ones(3), 4)
+    for value in (0.5, -torch.inf, torch.nan, 2):
+        with pytest.raises(ValueError, match=f"mask holds {value}"):
+            gtpo_advantages(rewards, entropy, mask * value, 4)
+    with pytest.raises(ValueError, match="advantages holds an infinity"):
+        shape_advantages(rewards * torch.inf, entropy, mask, 4)
     with pytest.warns(UserWarning, match="alpha sums to 1.5"):
         gtpo_advantages(rewards, entropy, mask, 4, alpha=(1.0, 0.5))
 
@@ -362,3 +371,64 @@ def test_half_precision_does_not_lose_the_blame_of_certain_tokens(dtype) -> None
     assert (weights[0] + weights[1]).tolist() == [[1.0]] * size
     rewards = 256.0 * (torch.arange(size) % 2).to(dtype)
     assert grpo_advantages(rewards, size, std_eps=0.0).tolist() == [-1.0, 1.0] * (size // 2)
+
+
+def test_other_kinds_than_tensors_and_numbers_are_refused_by_name(group) -> None:
+    rewards, entropy, mask = group
+    right = rewards > 0
+    tensors = {"rewards": rewards, "entropy": entropy, "mask": mask}
+    for name, value in tensors.items():
+        for other in (value.tolist(), value.numpy(), None):
+            for function in (gtpo_advantages, grpo_s_advantages):
+                with pytest.raises(TypeError, match=f"{name} is a .*; allowed: a torch.Tensor"):
+                    function(**{**tensors, name: other}, group_size=4)
+    with pytest.raises(TypeError, match="positive is a list"):
+        gtpo_weights(entropy, mask, right.tolist(), 4)
+    with pytest.raises(TypeError, match="advantages is a list"):
+        shape_advantages(rewards.tolist(), entropy, mask, 4)
+    with pytest.raises(TypeError, match="group_ids is a list"):
+        grpo_advantages(rewards, group_ids=[0, 0, 1, 1])
+    for bad, message in (
+        ({"group_size": 4.0}, "group_size is 4.0; allowed: a whole number"),
+        ({"group_size": True}, "group_size is True; allowed: a whole number"),
+        ({"group_size": 0}, "group_size is 0; allowed: at least 1"),
+        ({"alpha": 0.5}, "alpha is 0.5; allowed: two numbers"),
+        ({"alpha": (0.5, 0.4, 0.1)}, "alpha is .*; allowed: two numbers"),
+        ({"alpha": ("0.5", "0.5")}, "alpha is .*; allowed: two numbers"),
+        ({"entropy_clip": 0.1}, "entropy_clip is 0.1; allowed: two numbers"),
+        ({"entropy_clip": (1e-40, None)}, "entropy_clip is .*; allowed: 1e-30 <= low"),
+        ({"weight_clip": "4"}, "weight_clip is '4'; allowed: a number"),
+        ({"weight_clip": -1}, "weight_clip is -1"),
+        ({"threshold": math.nan}, "threshold is nan; allowed: finite"),
+        ({"threshold": "0"}, "threshold is '0'; allowed: a number"),
+        ({"std_eps": -1e-6}, "std_eps is -1e-06; allowed: finite and at least 0"),
+        ({"std_eps": math.nan}, "std_eps is nan"),
+        ({"ddof": -1}, "ddof is -1; allowed: at least 0"),
+        ({"ddof": 0.5}, "ddof is 0.5; allowed: a whole number"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            gtpo_advantages(**tensors, **{"group_size": 4, **bad})
+    with pytest.raises(ValueError, match=r"beta is \(-0.1, 1\)"):
+        grpo_s_advantages(rewards, entropy, mask, 4, beta=(-0.1, 1))
+
+
+def test_rewards_beyond_the_squares_of_their_type_are_refused() -> None:
+    for size, std_eps in ((1e30, 1e-6), (1e-30, 0.0)):
+        rewards = torch.tensor([size, 0.0, 0.0, size])
+        with pytest.raises(ValueError, match="squares are neither infinite nor 0"):
+            grpo_advantages(rewards, 4, std_eps=std_eps)
+        wide = grpo_advantages(rewards.double(), 4, std_eps=std_eps)
+        assert wide.tolist() == pytest.approx([1, -1, -1, 1], rel=1e-6)
+    # Where a group's rewards are equal there is nothing to divide by.
+    assert grpo_advantages(torch.full((4,), 1e30), 4).tolist() == [0] * 4
+
+
+def test_entropies_beyond_sums_are_refused() -> None:
+    mask = torch.ones(4, 1)
+    with pytest.raises(ValueError, match=r"entropy is .* at row 0, token 0; allowed: between 0"):
+        gtpo_weights(torch.full((4, 1), 3e38), mask, mask[:, 0] > 0, 4)
+    for entropy in (torch.full((4, 1), 1e30), torch.zeros(4, 1)):
+        for right in (True, False):
+            side = torch.full((4,), right)
+            weights = gtpo_weights(entropy, mask, side, 4, entropy_clip=(1e-30, None))
+            assert (weights[0] + weights[1]).tolist() == [[1.0]] * 4

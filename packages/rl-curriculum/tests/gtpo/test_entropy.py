@@ -45,5 +45,10 @@ def test_no_gradient() -> None:
 def test_bad_input_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="chunk is 0"):
         token_entropy(torch.zeros(2, 3), 0)
+    with pytest.raises(TypeError, match=r"chunk is 2.5; allowed: a whole number"):
+        token_entropy(torch.zeros(2, 3), 2.5)
+    for other in ([[0.0, 0.0]], torch.zeros(2, 3).numpy()):
+        with pytest.raises(TypeError, match=r"logits is a .*; allowed: a torch.Tensor"):
+            token_entropy(other)
     with pytest.raises(ValueError, match="logits has shape"):
         token_entropy(torch.zeros(2, 3, dtype=torch.long))

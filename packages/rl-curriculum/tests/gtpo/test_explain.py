@@ -58,9 +58,34 @@ def test_files_come_back(tmp_path) -> None:
     odd = Group("π\n", [Response(tokens, [0.0, 1.5, 2.0, 0.0, 0.0, 0.0], None)])
     write_groups(tmp_path / "a" / "run.jsonl", [GROUP, odd])
     assert read_groups(tmp_path / "a" / "run.jsonl") == [GROUP, odd]
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_groups(tmp_path / "b.jsonl", [Group("", [Response(["a"], [float("nan")], 1.0)])])
-    assert not (tmp_path / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "entropy", "reward", "message"),
+    [
+        ("ab", [0.1, 0.2], 1.0, "tokens is a str"),
+        (["a", 1], [0.1, 0.2], 1.0, "tokens has 1 at 1"),
+        (["a"], (0.1,), 1.0, "entropy is a tuple"),
+        (["a"], [0.1, 0.2], 1.0, "entropy has 2 numbers; allowed: 1"),
+        (["a"], [float("nan")], 1.0, "entropy has nan at 0"),
+        (["a"], [-0.5], 1.0, "entropy has -0.5 at 0"),
+        (["a"], ["0.5"], 1.0, "entropy has '0.5' at 0"),
+        (["a"], [0.5], float("inf"), "reward is inf"),
+        (["a"], [0.5], "1", "reward is '1'"),
+    ],
+)
+def test_what_is_no_response_is_refused(tokens, entropy, reward, message) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Response(tokens, entropy, reward)
+
+
+def test_a_middling_reward_is_on_the_side_that_training_puts_it_on() -> None:
+    """In float32 the mean of three times 0.9 is below 0.9."""
+    group = Group("p", [Response(["a"], [h], 0.9) for h in (0.2, 0.4, 0.5)])
+    rows = as_rows(explain_group(group, "gtpo:0.5"))
+    assert [r["advantage"] for r in rows] == [0, 0, 0]
+    # None is above the mean, so all are wrong: 1/H over its mean, 5, 2.5 and 2 by 9.5 / 3.
+    assert [r["weight"] for r in rows] == pytest.approx([15 / 9.5, 7.5 / 9.5, 6 / 9.5], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,24 @@ def test_what_is_off_the_mask_reaches_neither_value_nor_gradient() -> None:
         assert torch.isfinite(loss)
         assert (logp.grad[~mask.bool()] == 0).all()
         assert logp.grad[0, 0] != 0
+        for wild in (torch.nan, torch.inf):
+            logp = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]], requires_grad=True)
+            advantages = torch.where(mask.bool(), 1.0, wild)
+            loss, _ = clipped_loss(logp, torch.full((2, 2), -1.0), advantages, mask, ratio=ratio)
+            loss.backward()
+            assert float(loss.detach()) == -1  # one live token, of ratio 1 and advantage 1
+            assert torch.isfinite(logp.grad).all()
+
+
+@pytest.mark.parametrize("ratio", ["token", "seq_arith", "seq_geom"])
+@pytest.mark.parametrize("old", [-500.0, -torch.inf])
+def test_a_ratio_beyond_float32_is_clipped_without_a_gradient(ratio, old) -> None:
+    logp = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
+    before = torch.tensor([[old], [-2.0]])
+    loss, _ = clipped_loss(logp, before, torch.tensor([1.0, 1.0]), torch.ones(2, 1), ratio=ratio)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(-(1.28 + 1) / 2)
+    assert logp.grad.tolist() == [[0.0], [-0.5]]
 
 
 @pytest.mark.parametrize("ratio", ["token", "seq_arith", "seq_geom"])
@@ -118,7 +136,7 @@ def test_a_batch_without_contrast_has_loss_zero_and_a_graph(ratio, aggregation) 
             logp, logp.detach(), advantages, mask, ratio=ratio, aggregation=aggregation
         )
         loss.backward()
-        assert float(loss) == 0
+        assert float(loss.detach()) == 0
         assert logp.grad is not None
         assert logp.grad.abs().sum() == 0
 
@@ -126,7 +144,7 @@ def test_a_batch_without_contrast_has_loss_zero_and_a_graph(ratio, aggregation) 
 def test_soft_overlong_punishment() -> None:
     got = dapo_overlong_penalty(torch.tensor([3, 16, 17, 18, 20, 21]), 20, 4)
     assert got.tolist() == [0, 0, -0.25, -0.5, -1, -1]
-    with pytest.raises(ValueError, match="cache 0"):
+    with pytest.raises(ValueError, match="cache is 0"):
         dapo_overlong_penalty(torch.tensor([1]), 20, 0)
 
 
@@ -157,3 +175,32 @@ def test_bad_input_is_refused_by_name() -> None:
         clipped_loss(x, x, x[:1], x)
     with pytest.raises(ValueError, match="eps is"):
         clipped_loss(x, x, x, x, eps=(1.5, 0.2))
+
+
+def test_other_kinds_than_tensors_and_numbers_are_refused_by_name() -> None:
+    x, right = torch.zeros(2, 3), torch.tensor([True, False])
+    given = {"logp": x, "old_logp": x, "advantages": x, "mask": x}
+    for name in given:
+        for other in (x.tolist(), x.numpy()):
+            with pytest.raises(TypeError, match=f"{name} is a .*; allowed: a torch.Tensor"):
+                clipped_loss(**{**given, name: other})
+    for bad, message in (
+        ({"eps": 0.2}, "eps is 0.2; allowed: two numbers"),
+        ({"normalizer": 0}, "normalizer is 0; allowed: a positive number"),
+        ({"normalizer": -3.0}, "normalizer is -3.0"),
+        ({"normalizer": "4"}, "normalizer is '4'"),
+        ({"mask": x + 0.5}, "mask holds 0.5"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            clipped_loss(**{**given, **bad})
+    for lengths, message in (([3], "lengths is a list"), (torch.tensor([3, -1]), "holds -1.0")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            dapo_overlong_penalty(lengths, 20, 4)
+        with pytest.raises((TypeError, ValueError), match=message):
+            group_overlong_penalty(lengths, right, 2, 10)
+    with pytest.raises(TypeError, match=r"cache is 4.5; allowed: a whole number"):
+        dapo_overlong_penalty(torch.tensor([3]), 20, 4.5)
+    with pytest.raises(TypeError, match="positive is a list"):
+        group_overlong_penalty(torch.tensor([3, 4]), [True, False], 2, 10)
+    with pytest.raises(ValueError, match=r"easy is 0.5; allowed: 0.5 < easy"):
+        group_overlong_penalty(torch.tensor([3, 4]), right, 2, 10, easy=0.5)

@@ -183,8 +183,16 @@ def test_rewards() -> None:
     blocks = [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}]
     assert completion_text(blocks) == "a"
     assert completion_text([{"role": "assistant", "content": [{"text": None}]}]) == ""
+    assert exact_reward(["0.00001", "7"], [1e-05, 7]) == [1, 1]
+    for wrong in (None, True, float("nan"), [7]):
+        with pytest.raises(TypeError, match=r"answer is .*allowed: text or number"):
+            boxed_reward([r"\boxed{None}"], [wrong])
+    with pytest.raises(TypeError, match="completions is 'abc'; allowed: a list"):
+        boxed_reward("abc", ["7"] * 3)
+    with pytest.raises(TypeError, match="text is None; allowed: a text"):
+        boxed_answer(None)
     for wrong in (None, True, 5, b"7", [], [None], {"content": "7"}):
         with pytest.raises(TypeError, match=r"completion is .*allowed: a text"):
             boxed_reward([wrong], ["7"])
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="there are 2 completions and 1 answers"):
         boxed_reward(["a", "b"], ["1"])

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rl_curriculum.gtpo import TokenChain, TokenTrap, train_tabular
+from rl_curriculum.gtpo import Method, TokenChain, TokenTrap, train_tabular
 
 REPLICAS = 32
 
@@ -96,5 +96,31 @@ def test_bad_input_is_refused_by_name() -> None:
         train_tabular(TokenTrap(), "gtpo:1.5", steps=1, replicas=1, seed=0)
     with pytest.raises(ValueError, match="replicas is 0"):
         train_tabular(TokenTrap(), "dapo", steps=1, replicas=0, seed=0)
-    with pytest.raises(ValueError, match="optimizer 'lion'"):
+    with pytest.raises(TypeError, match="method is 5; allowed: a Method, or a name"):
+        train_tabular(TokenTrap(), 5, steps=1, replicas=1, seed=0)
+    for name in ("gtpo:", "dapo:0.5", "gspo:0.1"):
+        with pytest.raises(ValueError, match=f"method is '{name}'; the number after the colon"):
+            train_tabular(TokenTrap(), name, steps=1, replicas=1, seed=0)
+    for bad, message in (
+        ({"credit": "both"}, "credit is 'both'; allowed: response, token"),
+        ({"ratio": "mean"}, "ratio is 'mean'"),
+        ({"aggregation": "mean"}, "aggregation is 'mean'"),
+        ({"normalization": "both"}, "normalization is 'both'"),
+        ({"alpha": (0, 0)}, "alpha is"),
+        ({"eps": 0.2}, "eps is 0.2"),
+        ({"top_entropy": 0.0}, "top_entropy is 0.0"),
+        ({"entropy_bonus": math.nan}, "entropy_bonus is nan"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            Method(**bad)
+    for task, message in (
+        (lambda: TokenTrap(0), "decisions is 0"),
+        (lambda: TokenTrap(p_path=1.5), "p_path is 1.5; allowed: a probability"),
+        (lambda: TokenTrap(noise=-0.1), "noise is -0.1"),
+        (lambda: TokenChain(segments=0), "segments is 0"),
+        (lambda: TokenChain(p_copy=math.nan), "p_copy is nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task()
+    with pytest.raises(ValueError, match="optimizer is 'lion'"):
         train_tabular(TokenTrap(), "dapo", steps=1, replicas=1, seed=0, optimizer="lion")

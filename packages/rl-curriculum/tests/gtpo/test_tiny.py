@@ -39,6 +39,15 @@ def test_texts_come_back() -> None:
     assert decode(encode(texts)) == texts
     with pytest.raises(ValueError, match="'x'"):
         encode(["1x"])
+    assert encode([]).shape == (0, 0)
+    assert decode(encode([])) == []
+    with pytest.raises(TypeError, match="texts is '12'; allowed: a list"):
+        encode("12")
+    with pytest.raises(TypeError, match="tokens is a list"):
+        decode([[1, 2]])
+    for wrong in (torch.tensor([[99]]), torch.tensor([[-1]]), torch.tensor([1])):
+        with pytest.raises(ValueError, match="tokens has shape"):
+            decode(wrong)
 
 
 def test_the_cache_changes_nothing(started) -> None:
@@ -157,6 +166,27 @@ def test_baselines_by_their_formulas() -> None:
     _, kept = named_method("top-entropy").advantages(rewards, entropy, mask, 4)
     assert int(kept.sum()) == 8  # a fifth of 40
     assert entropy[kept].min() > entropy[~kept].max()
+    # Where nothing is uncertain, or nothing lives, all tokens are alike.
+    for h, live in ((entropy * 0, mask), (entropy, ~mask)):
+        for name in ("multiplicative:0.3", "top-entropy"):
+            got, kept = named_method(name).advantages(rewards, h, live, 4)
+            torch.testing.assert_close(got, plain.expand_as(got))
+            assert torch.equal(kept, live)
+
+
+def test_the_most_uncertain_fifth_of_many_tokens() -> None:
+    """More than torch.quantile takes, and as many as it would keep of few."""
+    g = torch.Generator().manual_seed(0)
+    for n in (1, 2, 5, 6, 7, 33, 1000):
+        entropy = torch.rand(1, n, generator=g)
+        mask = torch.ones(1, n, dtype=torch.bool)
+        _, kept = named_method("top-entropy").advantages(torch.ones(1), entropy, mask, 1)
+        assert torch.equal(kept, entropy >= torch.quantile(entropy, 0.8))
+    many = torch.arange(2**24 + 100, dtype=torch.float64)[None] / 2**24
+    _, kept = named_method("top-entropy").advantages(
+        torch.ones(1), many, torch.ones_like(many, dtype=torch.bool), 1
+    )
+    assert float(kept.double().mean()) == pytest.approx(0.2, abs=1e-6)
 
 
 def test_a_batch_without_contrast_changes_nothing() -> None:

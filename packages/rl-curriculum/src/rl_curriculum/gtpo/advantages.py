@@ -9,8 +9,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from .checks import require_finite, require_tensors, require_whole
 from .groups import group_index, moments, varies
-from .weights import at_least_single, checked_alpha, gtpo_shaped_rewards, mean_entropy
+from .weights import (
+    at_least_single,
+    checked_alpha,
+    checked_mask,
+    gtpo_shaped_rewards,
+    mean_entropy,
+)
 
 Normalization = Literal["outcome", "joint", "pooled", "polarity"]
 
@@ -43,8 +50,11 @@ def grpo_advantages(
 
     Raises
     ------
+    TypeError
+        If what is to be a tensor or a number is none.
     ValueError
-        If B is no multiple of `group_size`, or shapes do not fit.
+        If B is no multiple of `group_size`, shapes do not fit, or rewards lie so far from each
+        other, or so close, that the squares of their differences are infinite, or 0.
 
     Notes
     -----
@@ -55,6 +65,26 @@ def grpo_advantages(
     >>> grpo_advantages(torch.tensor([1.0, 1.0, 0.0, 0.0]), 4, std_eps=0.0)
     tensor([ 1.,  1., -1., -1.])
     """
+    _check_rewards(rewards)
+    require_finite(0, std_eps=std_eps)
+    require_whole(0, ddof=ddof)
+    index = group_index(len(rewards), group_size, group_ids, rewards.device)
+    rewards = at_least_single(rewards)
+    valid = ~rewards.isnan()
+    known = torch.where(valid, rewards, 0)
+    mean, std, count = moments(known[:, None], valid[:, None], index, ddof)
+    contrast = varies(rewards, valid, index) & (count[:, 0] > ddof)
+    scale = (std + std_eps)[:, 0]
+    if not (scale.isfinite() & (scale > 0))[contrast].all():
+        raise ValueError(
+            f"rewards lie between {float(known.min())} and {float(known.max())}; "
+            f"allowed: differences whose squares are neither infinite nor 0 in {rewards.dtype}"
+        )
+    return torch.where(valid & contrast, (known - mean[:, 0]) / scale, 0)
+
+
+def _check_rewards(rewards: Tensor) -> None:
+    require_tensors(rewards=rewards)
     if rewards.ndim != 1 or not rewards.is_floating_point():
         raise ValueError(
             f"rewards has shape {tuple(rewards.shape)} and type {rewards.dtype}; "
@@ -62,14 +92,6 @@ def grpo_advantages(
         )
     if torch.isinf(rewards).any():
         raise ValueError("rewards holds an infinity; allowed: finite numbers, or NaN for none")
-    index = group_index(len(rewards), group_size, group_ids, rewards.device)
-    rewards = at_least_single(rewards)
-    valid = ~rewards.isnan()
-    known = torch.where(valid, rewards, 0)
-    mean, std, count = moments(known[:, None], valid[:, None], index, ddof)
-    result = (known[:, None] - mean) / (std + std_eps)
-    contrast = varies(rewards, valid, index) & (count[:, 0] > ddof)
-    return torch.where(valid & contrast, result[:, 0], 0)
 
 
 def shape_advantages(
@@ -114,7 +136,7 @@ def shape_advantages(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         On shapes that do not fit and values that are not allowed.
 
     Notes
@@ -141,14 +163,20 @@ def shape_advantages(
         warnings.warn(
             f"alpha sums to {a1 + a2:g}, not 1: the total credit of a group changes", stacklevel=2
         )
-    if advantages.shape != entropy.shape[:1]:
+    require_finite(0, std_eps=std_eps)
+    live = checked_mask(entropy, mask)
+    require_tensors(advantages=advantages)
+    if advantages.shape != entropy.shape[:1] or not advantages.is_floating_point():
         raise ValueError(
-            f"advantages has shape {tuple(advantages.shape)}; allowed: ({len(entropy)},)"
+            f"advantages has shape {tuple(advantages.shape)} and type {advantages.dtype}; "
+            f"allowed: floats of shape ({len(entropy)},)"
         )
+    if torch.isinf(advantages).any():
+        raise ValueError("advantages holds an infinity; allowed: finite numbers, or NaN for none")
     valid = ~advantages.isnan()
     advantages = torch.where(valid, advantages, 0)
     positive = advantages > 0 if positive is None else positive
-    live = mask.bool() & valid[:, None]
+    live = live & valid[:, None]
     index = group_index(len(entropy), group_size, group_ids, entropy.device)
     shaped = gtpo_shaped_rewards(
         positive,
@@ -211,7 +239,7 @@ def gtpo_advantages(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         On shapes that do not fit and values that are not allowed.
 
     Notes
@@ -227,12 +255,18 @@ def gtpo_advantages(
             [-1.0000, -1.0000],
             [-1.0000, -1.0000]])
     """
+    _check_rewards(rewards)
+    live = checked_mask(entropy, mask)
+    if len(rewards) != len(entropy):
+        raise ValueError(f"there are {len(rewards)} rewards; allowed: {len(entropy)}, as entropies")
+    if threshold is not None:
+        require_finite(threshold=threshold)
     index = group_index(len(rewards), group_size, group_ids, rewards.device)
     outcome = grpo_advantages(rewards, group_ids=index, std_eps=std_eps, ddof=ddof)
     return shape_advantages(
         torch.where(rewards.isnan(), torch.nan, outcome),
         entropy,
-        mask,
+        live,
         group_ids=index,
         positive=None if threshold is None else rewards > threshold,
         alpha=alpha,
@@ -270,7 +304,7 @@ def grpo_s_advantages(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         On shapes that do not fit and values that are not allowed.
 
     Notes
@@ -284,6 +318,7 @@ def grpo_s_advantages(
     >>> grpo_s_advantages(rewards, entropy, torch.ones(4, 1), 4)
     tensor([ 1.7320, -0.5465, -0.7489, -0.4250])
     """
+    checked_alpha(beta, "beta")
     mean, answered = mean_entropy(entropy, mask)
     return gtpo_advantages(
         rewards,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .checks import require_tensors, require_whole
+
 
 @torch.no_grad()
 def token_entropy(logits: Tensor, chunk: int = 1024) -> Tensor:
@@ -20,13 +22,14 @@ def token_entropy(logits: Tensor, chunk: int = 1024) -> Tensor:
 
     Returns
     -------
-    (...) float32 (float64 for float64 logits), without gradient.
+    (...) float32 (float64 for float64 logits), without gradient; NaN where a logit is NaN or
+    infinite, or every token is forbidden.
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `logits` is not a floating tensor with at least one token in the vocabulary, or `chunk`
-        is below 1.
+        no whole number from 1.
 
     Notes
     -----
@@ -38,13 +41,13 @@ def token_entropy(logits: Tensor, chunk: int = 1024) -> Tensor:
     >>> token_entropy(torch.zeros(1, 2, 4))
     tensor([[1.3863, 1.3863]])
     """
+    require_tensors(logits=logits)
     if not logits.is_floating_point() or logits.ndim < 1 or logits.shape[-1] == 0:
         raise ValueError(
             f"logits has shape {tuple(logits.shape)} and type {logits.dtype}; "
             "allowed: floats of shape (..., V)"
         )
-    if chunk < 1:
-        raise ValueError(f"chunk is {chunk}; allowed: at least 1")
+    require_whole(1, chunk=chunk)
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     flat = logits.reshape(-1, logits.shape[-1])
     result = torch.empty(len(flat), dtype=dtype, device=logits.device)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from .._files import write_atomic
+from .advantages import grpo_advantages
+from .checks import is_number
 from .methods import Method, named_method
 from .weights import gtpo_weights, mean_entropy
 
@@ -23,11 +25,38 @@ class Response:
     """The tokens of a response that the policy chose, as text, and their entropies in nats.
 
     `reward` is None if nothing scored the response.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is not a finite entropy for each token, none negative, or the reward is not finite.
+
+    Examples
+    --------
+    >>> Response(["4"], [0.5], 1.0).reward
+    1.0
     """
 
     tokens: list[str]
     entropy: list[float]
     reward: float | None
+
+    def __post_init__(self) -> None:
+        tokens, entropy, reward = self.tokens, self.entropy, self.reward
+        for name, values in {"tokens": tokens, "entropy": entropy}.items():
+            if not isinstance(values, list):
+                raise TypeError(f"{name} is a {type(values).__name__}; allowed: a list")
+        if len(entropy) != len(tokens):
+            raise ValueError(
+                f"entropy has {len(entropy)} numbers; allowed: {len(tokens)}, one for each token"
+            )
+        for place, (token, h) in enumerate(zip(tokens, entropy, strict=True)):
+            if not isinstance(token, str):
+                raise TypeError(f"tokens has {token!r} at {place}; allowed: texts")
+            if not (is_number(h) and math.isfinite(h) and h >= -1e-3):
+                raise ValueError(f"entropy has {h!r} at {place}; allowed: finite, not negative")
+        if reward is not None and not (is_number(reward) and math.isfinite(reward)):
+            raise ValueError(f"reward is {reward!r}; allowed: finite, or none")
 
 
 @dataclass(frozen=True)
@@ -78,7 +107,7 @@ def explain_group(group: Group, method: str | Method = "gtpo") -> Explanation:
     weights = torch.ones_like(entropy)
     if how.credit in ("token", "sequence"):
         units, live = (entropy, mask) if how.credit == "token" else mean_entropy(entropy, mask)
-        right = rewards > rewards.nanmean()
+        right = grpo_advantages(rewards, size) > 0
         weights = weights * sum(gtpo_weights(units, live & known[:, None], right, size))
     return Explanation(group, how, weights * mask, advantages * kept)
 
@@ -123,11 +152,6 @@ def json_lines(path: Path) -> list[str]:
 def write_groups(path: Path, groups: Sequence[Group]) -> None:
     """Write groups as `read_groups` reads them, the whole file or none of it.
 
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
-
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
@@ -148,16 +172,10 @@ def _group(value: Any) -> Group:
     responses = []
     for place, item in enumerate(value["responses"]):
         tokens, entropy, reward = item["tokens"], item["entropy"], item["reward"]
-        if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-            raise TypeError(f"response {place}: tokens; allowed: a list of strings")
-        if not isinstance(entropy, list) or len(entropy) != len(tokens):
-            raise ValueError(f"response {place}: entropy; allowed: a number for each token")
-        numbers = [float(h) for h in entropy]
-        if not all(math.isfinite(h) and h >= -1e-3 for h in numbers):
-            raise ValueError(f"response {place}: entropy; allowed: finite and not negative")
-        if reward is not None and not math.isfinite(float(reward)):
-            raise ValueError(f"response {place}: reward is {reward}; allowed: finite or null")
-        responses.append(Response(tokens, numbers, None if reward is None else float(reward)))
+        try:
+            responses.append(Response(tokens, entropy, reward))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"response {place}: {error}") from None
     return Group(str(value["prompt"]), responses)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .checks import require_tensors, require_whole
+
 
 def group_index(
     size: int, group_size: int | None, group_ids: Tensor | None, device: torch.device
@@ -14,13 +16,16 @@ def group_index(
         raise ValueError("allowed: exactly one of group_size and group_ids")
     if group_ids is None:
         assert group_size is not None
-        if group_size < 1 or size % group_size:
+        require_whole(1, group_size=group_size)
+        if size % group_size:
             raise ValueError(
                 f"there are {size} responses and group_size is {group_size}; "
                 "allowed: a multiple of the group size"
             )
         return torch.arange(size, device=device) // group_size
-    if group_ids.shape != (size,) or group_ids.is_floating_point():
+    require_tensors(group_ids=group_ids)
+    whole = not (group_ids.is_floating_point() or group_ids.is_complex())
+    if group_ids.shape != (size,) or not whole:
         raise ValueError(
             f"group_ids has shape {tuple(group_ids.shape)} and type {group_ids.dtype}; "
             f"allowed: whole numbers of shape ({size},)"

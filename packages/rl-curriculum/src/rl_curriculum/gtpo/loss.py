@@ -7,10 +7,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from .checks import is_number, live_tokens, require_pair, require_tensors, require_whole
 from .groups import group_index
 
 Ratio = Literal["token", "seq_arith", "seq_geom"]
 Aggregation = Literal["token", "sequence"]
+# The exponential of more is infinite in float32, and the gradient of what was clipped then NaN.
+_LARGEST_LOG_RATIO = 80.0
 
 
 def importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, ratio: Ratio) -> Tensor:
@@ -18,12 +21,12 @@ def importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, ratio: Ratio)
 
     `"token"` gives $w_{i,t}$ of shape (B, T). The other two give (B, 1): `"seq_arith"` is
     $\frac{1}{|o_i|} \sum_t w_{i,t}$ (GRPO-S) and `"seq_geom"` is $\exp \frac{1}{|o_i|} \sum_t \log
-    w_{i,t}$ (GSPO). All are 1 where nothing is live.
+    w_{i,t}$ (GSPO). All are 1 where nothing is live. A ratio above $e^{80}$ counts as that.
 
     Raises
     ------
-    ValueError
-        If `ratio` is none of these or shapes differ.
+    TypeError, ValueError
+        If `ratio` is none of these, what is to be a tensor is none, or shapes differ.
 
     Notes
     -----
@@ -37,13 +40,14 @@ def importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, ratio: Ratio)
     """
     if ratio not in get_args(Ratio):
         raise ValueError(f"ratio is {ratio!r}; allowed: {', '.join(get_args(Ratio))}")
+    require_tensors(logp=logp, old_logp=old_logp, mask=mask)
     if not logp.shape == old_logp.shape == mask.shape or logp.ndim != 2:
         raise ValueError(
             f"logp, old_logp and mask have shapes {tuple(logp.shape)}, {tuple(old_logp.shape)} and "
             f"{tuple(mask.shape)}; allowed: one shape (B, T)"
         )
-    live = mask.bool()
-    log_ratio = torch.where(live, logp - old_logp, 0)
+    live = live_tokens(mask)
+    log_ratio = torch.where(live, logp - old_logp, 0).clamp(max=_LARGEST_LOG_RATIO)
     if ratio == "token":
         return log_ratio.exp()
     count = live.sum(1, keepdim=True).clamp(min=1)
@@ -92,7 +96,7 @@ def clipped_loss(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         On shapes that do not fit and values that are not allowed.
 
     Notes
@@ -111,9 +115,16 @@ def clipped_loss(
         raise ValueError(
             f"aggregation is {aggregation!r}; allowed: {', '.join(get_args(Aggregation))}"
         )
+    require_pair("eps", eps)
     low, high = eps
     if not (0 <= low <= 1 and high >= 0):
         raise ValueError(f"eps is {eps!r}; allowed: 0 <= low <= 1 and high >= 0")
+    require_tensors(old_logp=old_logp, advantages=advantages)
+    if normalizer is not None and not isinstance(normalizer, Tensor):
+        if not is_number(normalizer):
+            raise TypeError(f"normalizer is {normalizer!r}; allowed: a number, a tensor or None")
+        if not 0 < normalizer < float("inf"):
+            raise ValueError(f"normalizer is {normalizer!r}; allowed: a positive number")
     weight = importance_ratio(logp, old_logp.detach(), mask, ratio)
     if advantages.shape not in (mask.shape, mask.shape[:1], (len(mask), 1)):
         raise ValueError(
@@ -124,8 +135,9 @@ def clipped_loss(
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     live = mask.bool()
+    # NaN off the mask would reach the gradient of the ratio.
+    advantages = torch.where(live, advantages, 0)
     term = torch.minimum(weight * advantages, weight.clamp(1 - low, 1 + high) * advantages)
-    term = torch.where(live, term, 0)
     if aggregation == "token":
         total, count = term.sum(), live.sum()
     else:
@@ -156,8 +168,8 @@ def dapo_overlong_penalty(lengths: Tensor, max_length: int, cache: int) -> Tenso
 
     Raises
     ------
-    ValueError
-        Unless 0 < cache <= max_length.
+    TypeError, ValueError
+        If `lengths` is no tensor or holds what is no length, or unless 0 < cache <= max_length.
 
     Notes
     -----
@@ -168,7 +180,9 @@ def dapo_overlong_penalty(lengths: Tensor, max_length: int, cache: int) -> Tenso
     >>> dapo_overlong_penalty(torch.tensor([16, 17, 18, 20, 21]), 20, 4)
     tensor([ 0.0000, -0.2500, -0.5000, -1.0000, -1.0000])
     """
-    if not 0 < cache <= max_length:
+    _check_lengths(lengths)
+    require_whole(1, max_length=max_length, cache=cache)
+    if cache > max_length:
         raise ValueError(
             f"max_length is {max_length} and cache {cache}; allowed: 0 < cache <= max_length"
         )
@@ -199,7 +213,7 @@ def group_overlong_penalty(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         On shapes that do not fit and values that are not allowed.
 
     Notes
@@ -212,16 +226,25 @@ def group_overlong_penalty(
     >>> group_overlong_penalty(lengths, right, 4, 10)
     tensor([-0.2500, -0.2500, -0.2500,  0.0000])
     """
+    _check_lengths(lengths)
+    require_tensors(positive=positive)
     if lengths.shape != positive.shape or lengths.ndim != 1 or positive.dtype != torch.bool:
         raise ValueError(
             f"lengths and positive have shapes {tuple(lengths.shape)} and {tuple(positive.shape)}; "
             "allowed: (B,) both, positive of booleans"
         )
     index = group_index(len(lengths), group_size, None, lengths.device)
-    if knee < 1 or not 0.5 < easy <= 1:
-        raise ValueError(f"knee is {knee} and easy {easy}; allowed: knee >= 1, 0.5 < easy <= 1")
-    share = positive.view(-1, group_size).float().mean(1)[index]
+    require_whole(1, knee=knee)
+    if not is_number(easy) or not 0.5 < easy <= 1:
+        raise ValueError(f"easy is {easy!r}; allowed: 0.5 < easy <= 1")
+    share = positive.reshape(-1, group_size).float().mean(1)[index]
     punish_right = share > 0.5
     punished = torch.where(positive, punish_right, ~punish_right) & (share > 1 - easy)
     slope = (-0.5 * (lengths.float() - knee) / knee).clamp(-0.5, 0.0) + 0.0
     return torch.where(punished, slope, 0.0)
+
+
+def _check_lengths(lengths: Tensor) -> None:
+    require_tensors(lengths=lengths)
+    if not (lengths >= 0).all():
+        raise ValueError(f"lengths holds {float(lengths.min())}; allowed: 0 and more")

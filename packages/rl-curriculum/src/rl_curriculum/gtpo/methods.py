@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,7 +15,9 @@ from .advantages import (
     grpo_s_advantages,
     gtpo_advantages,
 )
+from .checks import require_finite, require_pair
 from .loss import Aggregation, Ratio
+from .weights import checked_alpha, checked_mask
 
 Credit = Literal["response", "token", "sequence", "multiplicative"]
 
@@ -40,6 +43,11 @@ class Method:
     entropy_bonus
         How much of the mean entropy is added to the objective.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If a value is not allowed.
+
     Examples
     --------
     >>> METHODS["gtpo"].alpha
@@ -57,14 +65,33 @@ class Method:
     top_entropy: float = 1.0
     entropy_bonus: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("credit", Credit),
+            ("normalization", Normalization),
+            ("ratio", Ratio),
+            ("aggregation", Aggregation),
+        ):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; allowed: {', '.join(get_args(kind))}"
+                )
+        checked_alpha(self.alpha)
+        require_pair("eps", self.eps)
+        require_finite(top_entropy=self.top_entropy, entropy_bonus=self.entropy_bonus)
+        if not 0 < self.top_entropy <= 1:
+            raise ValueError(f"top_entropy is {self.top_entropy}; allowed: above 0 and at most 1")
+
     def with_weight(self, a2: float) -> Method:
         """The same with $(1 - a_2, a_2)$, so that the total credit is kept.
 
         Raises
         ------
         ValueError
-            If `a2` is not between 0 and 1.
+            If `a2` is not between 0 and 1, or the method has no weights.
         """
+        if self.credit == "response":
+            raise ValueError("the method gives every token the same credit; allowed: no weight")
         if not 0 <= a2 <= 1:
             raise ValueError(f"a2 is {a2}; allowed: between 0 and 1")
         return replace(self, alpha=(1 - a2, a2))
@@ -72,7 +99,27 @@ class Method:
     def advantages(
         self, rewards: Tensor, entropy: Tensor, mask: Tensor, group_size: int
     ) -> tuple[Tensor, Tensor]:
-        """Advantages, (B, T) or (B, 1), and the (B, T) mask of the tokens in the loss."""
+        """Advantages of tokens or of responses, and the tokens that enter the loss.
+
+        Parameters are those of `gtpo_advantages`.
+
+        Returns
+        -------
+        (B, T) or (B, 1) advantages and a (B, T) mask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            On shapes that do not fit and values that are not allowed.
+
+        Examples
+        --------
+        >>> rewards, entropy = torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.1], [0.4, 0.2]])
+        >>> named_method("top-entropy").advantages(rewards, entropy, torch.ones(2, 2), 2)[1]
+        tensor([[ True, False],
+                [False, False]])
+        """
+        mask = checked_mask(entropy, mask)
         if self.credit == "token":
             result = gtpo_advantages(
                 rewards,
@@ -94,11 +141,13 @@ class Method:
         else:
             result = grpo_advantages(rewards, group_size)[:, None]
             if self.credit == "multiplicative":
-                mean = entropy[mask.bool()].mean()
-                result = result * (1 + self.alpha[1] * (entropy / mean - 1))
-        if self.top_entropy < 1:
-            least = torch.quantile(entropy[mask.bool()].float(), 1 - self.top_entropy)
-            mask = mask.bool() & (entropy >= least)
+                mean = entropy[mask].mean()
+                relative = torch.where(mean > 0, entropy / mean, 1)
+                result = result * (1 + self.alpha[1] * (relative - 1))
+        live = entropy[mask]
+        if self.top_entropy < 1 and len(live):
+            below = math.ceil((1 - self.top_entropy) * (len(live) - 1))
+            mask = mask & (entropy >= live.kthvalue(below + 1).values)
         return result, mask
 
 
@@ -126,8 +175,8 @@ def named_method(name: str | Method) -> Method:
 
     Raises
     ------
-    ValueError
-        If there is no such method or the number is not between 0 and 1.
+    TypeError, ValueError
+        If there is no such method, it has no weight, or the number is not between 0 and 1.
 
     Examples
     --------
@@ -136,10 +185,12 @@ def named_method(name: str | Method) -> Method:
     """
     if isinstance(name, Method):
         return name
-    head, _, weight = name.partition(":")
+    if not isinstance(name, str):
+        raise TypeError(f"method is {name!r}; allowed: a Method, or a name")
+    head, colon, weight = name.partition(":")
     if head not in METHODS:
         raise ValueError(f"method is {name!r}; allowed: {', '.join(METHODS)}, and :NUMBER after it")
     try:
-        return METHODS[head].with_weight(float(weight)) if weight else METHODS[head]
+        return METHODS[head].with_weight(float(weight)) if colon else METHODS[head]
     except ValueError as error:
         raise ValueError(f"method is {name!r}; the number after the colon: {error}") from None

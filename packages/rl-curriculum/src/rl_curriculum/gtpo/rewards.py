@@ -2,10 +2,14 @@ r"""Rewards for answers in `\boxed{...}`, compared as numbers without evaluating
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+
+from .checks import is_number
 
 _BRACE = re.compile(r"(\\f?boxed\s*)?\{|\}")
 _SIZED = re.compile(r"\\(?:left|right)(?![A-Za-z])")
@@ -20,6 +24,11 @@ _LONGEST = 2000
 def boxed_answer(text: str) -> str | None:
     r"""What stands in the last complete `\boxed{...}` of a text, braces inside it included.
 
+    Raises
+    ------
+    TypeError
+        If `text` is none.
+
     Examples
     --------
     >>> boxed_answer(r"so \boxed{\frac{1}{2}}, that is \boxed{\frac{2}{4}}.")
@@ -27,6 +36,8 @@ def boxed_answer(text: str) -> str | None:
     >>> boxed_answer("no box") is None
     True
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text is {text!r}; allowed: a text")
     opened: list[tuple[int, bool]] = []
     start, end = -1, -1
     for brace in _BRACE.finditer(text):
@@ -114,7 +125,9 @@ def completion_text(completion: Any) -> str:
     return "".join(block.get("text") or "" for block in content)
 
 
-def boxed_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+def boxed_reward(
+    completions: Sequence[Any], answer: Sequence[str | float], **_: Any
+) -> list[float]:
     r"""1 where the boxed answer of a completion means the right one, else 0.
 
     Parameters
@@ -122,38 +135,78 @@ def boxed_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) ->
     completions
         Texts, or lists of messages whose last one counts.
     answer
-        The right answers; what follows `####` where that stands in one (GSM8K), or the content of
-        a box.
+        The right answers, texts or numbers; what follows `####` where that stands in one (GSM8K),
+        or the content of a box.
 
     Returns
     -------
     A float for each completion; the function is a reward for TRL whose data have a column `answer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a completion or an answer is something else, or there are not as many of both.
 
     Examples
     --------
     >>> boxed_reward([r"\boxed{\frac{2}{4}}", "0.5"], ["1/2", "1/2"])
     [1.0, 0.0]
     """
-    given = (boxed_answer(completion_text(c)) or "" for c in completions)
-    return [_same(g, right) for g, right in zip(given, answer, strict=True)]
+    return _compared(completions, answer, lambda text: boxed_answer(text) or "")
 
 
-def exact_reward(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+def exact_reward(
+    completions: Sequence[Any], answer: Sequence[str | float], **_: Any
+) -> list[float]:
     """1 where a completion as a whole means the right answer, else 0.
 
-    Parameters and returns are those of `boxed_reward`.
+    Parameters, returns and errors are those of `boxed_reward`.
 
     Examples
     --------
     >>> exact_reward([" 0.5", "it is 0.5"], ["1/2", "1/2"])
     [1.0, 0.0]
     """
-    given = (completion_text(c) for c in completions)
-    return [_same(g, right) for g, right in zip(given, answer, strict=True)]
+    return _compared(completions, answer, lambda text: text)
+
+
+def answer_text(answer: object) -> str:
+    """An answer as a text: 1e-05 is how Python writes a number, not how a model does.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a text nor a finite number.
+
+    Examples
+    --------
+    >>> answer_text(1e-05), answer_text(7)
+    ('0.00001', '7')
+    """
+    if isinstance(answer, str):
+        return answer
+    if not is_number(answer) or not math.isfinite(answer):  # type: ignore[arg-type]
+        raise TypeError(f"answer is {answer!r}; allowed: text or number")
+    return f"{Decimal(str(answer)):f}"
+
+
+def _compared(
+    completions: Sequence[Any], answer: Sequence[Any], part: Callable[[str], str]
+) -> list[float]:
+    for name, values in {"completions": completions, "answer": answer}.items():
+        if isinstance(values, str):
+            raise TypeError(f"{name} is {values!r}; allowed: a list")
+    if len(completions) != len(answer):
+        raise ValueError(
+            f"there are {len(completions)} completions and {len(answer)} answers; "
+            "allowed: as many of both"
+        )
+    pairs = zip(completions, answer, strict=True)
+    return [_same(part(completion_text(c)), answer_text(right)) for c, right in pairs]
 
 
 def _same(given: str, right: str) -> float:
-    wanted = str(right).rpartition("####")[2]
+    wanted = right.rpartition("####")[2]
     boxed = boxed_answer(wanted)
     wanted = wanted if boxed is None else boxed
     return float(given.strip() != "" and normal_form(given) == normal_form(wanted))

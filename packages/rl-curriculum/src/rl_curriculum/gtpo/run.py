@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import shutil
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .explain import json_lines
-from .rewards import boxed_reward, exact_reward
+from .rewards import answer_text, boxed_reward, exact_reward
 
 REWARDS: dict[str, Callable[..., list[float]]] = {"boxed": boxed_reward, "exact": exact_reward}
 _TOP = ("method", "model", "data", "output_dir", "reward", "system", "lora", "training")
@@ -145,9 +143,10 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
             raise ValueError(
                 f"{path} line {number}: {error}; allowed: an object with prompt and answer"
             ) from None
-        number_like = isinstance(answer, (int, float)) and math.isfinite(answer)
-        if isinstance(answer, bool) or not (isinstance(answer, str) or number_like):
-            raise ValueError(f"{path} line {number}: answer is {answer!r}; allowed: text or number")
+        try:
+            answer = answer_text(answer)
+        except TypeError as error:
+            raise ValueError(f"{path} line {number}: {error}") from None
         if not _is_prompt(prompt):
             raise ValueError(
                 f"{path} line {number}: prompt is {prompt!r}; allowed: a text that is not empty, "
@@ -162,8 +161,7 @@ def read_problems(path: Path, system: str | None = None) -> tuple[list[Any], lis
                 f"allowed: {type(prompts[0]).__name__}, as before it"
             )
         prompts.append(prompt)
-        # 1e-05 is how Python writes a number, not how a model does.
-        answers.append(answer if isinstance(answer, str) else f"{Decimal(str(answer)):f}")
+        answers.append(answer)
     if not prompts:
         raise ValueError(f"{path} has no problems; allowed: at least one line")
     return prompts, answers

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from .checks import require_finite, require_probabilities, require_whole
 from .methods import Method, named_method
 
 
@@ -74,6 +75,12 @@ class TokenTrap:
     p_right: float = 0.5
     p_path: float = 0.5
     noise: float | None = None
+
+    def __post_init__(self) -> None:
+        require_whole(1, decisions=self.decisions)
+        require_probabilities(p_right=self.p_right, p_path=self.p_path)
+        if self.noise is not None:
+            require_probabilities(noise=self.noise)
 
     @property
     def start(self) -> list[float]:
@@ -138,6 +145,13 @@ class TokenChain:
     p_filler: float = 0.5
     max_filler: int = 4
 
+    def __post_init__(self) -> None:
+        require_whole(1, segments=self.segments, max_filler=self.max_filler)
+        require_whole(0, copies=self.copies)
+        require_probabilities(
+            p_decision=self.p_decision, p_copy=self.p_copy, p_filler=self.p_filler
+        )
+
     @property
     def start(self) -> list[float]:
         return [self.p_filler, self.p_decision, *[self.p_copy] * self.copies] * self.segments
@@ -196,7 +210,7 @@ def train_tabular(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If a number is not allowed or there is no such method.
 
     Examples
@@ -205,14 +219,11 @@ def train_tabular(
     >>> study.curve[0].tolist()  # at the start .5 / 8 + .5 / 2
     [0.3125, 0.3125, 0.3125, 0.3125]
     """
-    for name, value in {"replicas": replicas, "prompts": prompts, "group": group}.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; allowed: at least 1")
-    if steps < 0 or not lr > 0 or optimizer not in ("sgd", "adam"):
-        raise ValueError(
-            f"steps is {steps}, lr {lr} and optimizer {optimizer!r}; "
-            "allowed: steps >= 0, lr > 0, 'sgd' or 'adam'"
-        )
+    require_whole(0, steps=steps)
+    require_whole(1, replicas=replicas, prompts=prompts, group=group)
+    require_finite(0, lr=lr)
+    if optimizer not in ("sgd", "adam"):
+        raise ValueError(f"optimizer is {optimizer!r}; allowed: 'sgd' or 'adam'")
     how = named_method(method)
     generator = torch.Generator().manual_seed(seed)
     start = torch.tensor(task.start, dtype=torch.float64)

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from .checks import require_probabilities, require_whole
+
 CHARACTERS = "0123456789+=;#~."
 _ANSWER = re.compile(r"[^#]*#([0-9]+)\.")
 
@@ -55,7 +57,7 @@ class ConfidentShortcut:
     max_new_tokens: int = 9
 
     def __post_init__(self) -> None:
-        _check_probabilities(p_reason=self.p_reason, slip=self.slip)
+        require_probabilities(p_reason=self.p_reason, slip=self.slip)
 
     def prompts(self, rng: np.random.Generator, n: int) -> list[str]:
         digits = rng.integers(0, 10, (n, 4))
@@ -107,8 +109,9 @@ class BuggyCarry:
     max_new_tokens: int = 16
 
     def __post_init__(self) -> None:
-        _check_probabilities(drop=self.drop)
-        if not 0 <= self.fillers <= 4:
+        require_probabilities(drop=self.drop)
+        require_whole(0, fillers=self.fillers)
+        if self.fillers > 4:
             raise ValueError(f"fillers is {self.fillers}; allowed: 0 to 4")
 
     def prompts(self, rng: np.random.Generator, n: int) -> list[str]:
@@ -136,9 +139,3 @@ def _exact(answers: Sequence[str], completions: Sequence[str]) -> list[float]:
     found = [_ANSWER.fullmatch(text) for text in completions]
     pairs = zip(answers, found, strict=True)
     return [float(match is not None and match[1] == answer) for answer, match in pairs]
-
-
-def _check_probabilities(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} is {value}; allowed: a probability")

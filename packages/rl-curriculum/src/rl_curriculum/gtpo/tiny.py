@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .checks import require_tensors, require_whole
 from .tasks import CHARACTERS
 
 PAD = 0
@@ -22,8 +23,8 @@ def encode(texts: Sequence[str]) -> Tensor:
 
     Raises
     ------
-    ValueError
-        If a text has a character that is not in `CHARACTERS`.
+    TypeError, ValueError
+        If `texts` is one text, or a text has a character that is not in `CHARACTERS`.
 
     Examples
     --------
@@ -31,22 +32,35 @@ def encode(texts: Sequence[str]) -> Tensor:
     tensor([[ 1,  2, 12],
             [ 8, 16,  0]])
     """
+    if isinstance(texts, str):
+        raise TypeError(f"texts is {texts!r}; allowed: a list of texts")
     try:
         rows = [[_CODE[c] for c in text] for text in texts]
     except KeyError as error:
         raise ValueError(f"a text has {error}; allowed: {CHARACTERS!r}") from None
     width = max(map(len, rows), default=0)
-    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+    padded = [row + [PAD] * (width - len(row)) for row in rows]
+    return torch.tensor(padded, dtype=torch.long).view(len(rows), width)
 
 
 def decode(tokens: Tensor) -> list[str]:
     """Texts of token numbers (n, T).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `tokens` is no such tensor, or has another number than a token's.
 
     Examples
     --------
     >>> decode(encode(["01=", "7."]))
     ['01=', '7.']
     """
+    require_tensors(tokens=tokens)
+    if tokens.ndim != 2 or not ((tokens >= 0) & (tokens < len(_TEXT))).all():
+        raise ValueError(
+            f"tokens has shape {tuple(tokens.shape)}; allowed: (n, T), of 0 to {len(_TEXT) - 1}"
+        )
     return ["".join(_TEXT[t] for t in row) for row in tokens.tolist()]
 
 
@@ -78,8 +92,8 @@ class TinyTransformer(nn.Module):
 
     Raises
     ------
-    ValueError
-        If `width` is no multiple of `heads`.
+    TypeError, ValueError
+        If a size is no whole number from 1, or `width` is no multiple of `heads`.
 
     Examples
     --------
@@ -98,7 +112,8 @@ class TinyTransformer(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if width < 1 or heads < 1 or width % heads:
+        require_whole(1, width=width, layers=layers, heads=heads, max_length=max_length)
+        if width % heads:
             raise ValueError(f"width is {width} and heads {heads}; allowed: a multiple of heads")
         self.heads, self.max_length = heads, max_length
         self.token = nn.Embedding(len(_TEXT), width)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import require_finite, require_whole
 from .loss import clipped_loss
 from .methods import Method, named_method
 from .tasks import Task
@@ -44,7 +45,7 @@ class TinyRLTrainer:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If a number is not allowed or there is no such method.
 
     Examples
@@ -70,14 +71,9 @@ class TinyRLTrainer:
         max_grad_norm: float = 1.0,
         seed: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("prompts", prompts, 1),
-            ("group", group, 2),
-            ("minibatches", minibatches, 1),
-            ("epochs", epochs, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} is {value}; allowed: at least {least}")
+        require_whole(1, prompts=prompts, minibatches=minibatches, epochs=epochs)
+        require_whole(2, group=group)
+        require_finite(0, lr=lr, max_grad_norm=max_grad_norm)
         self.model, self.task, self.method = model, task, named_method(method)
         self.prompts, self.group = prompts, group
         self.minibatches, self.epochs, self.max_grad_norm = minibatches, epochs, max_grad_norm
@@ -89,6 +85,7 @@ class TinyRLTrainer:
 
     def learn(self, steps: int) -> TinyRLTrainer:
         """Take `steps` steps and return the trainer."""
+        require_whole(0, steps=steps)
         for _ in range(steps):
             self.history.append(self.step())
         return self
@@ -163,7 +160,7 @@ def imitate(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `steps` or `batch` is below 1.
 
     Examples
@@ -172,8 +169,8 @@ def imitate(
     >>> imitate(TinyTransformer(), ConfidentShortcut(), steps=20, batch=32) < 3.0
     True
     """
-    if steps < 1 or batch < 1:
-        raise ValueError(f"steps is {steps} and batch {batch}; allowed: at least 1")
+    require_whole(1, steps=steps, batch=batch)
+    require_finite(0, lr=lr)
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -208,7 +205,7 @@ def evaluate_tiny(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `prompts` or `samples` is below 1.
 
     Examples
@@ -217,8 +214,7 @@ def evaluate_tiny(
     >>> evaluate_tiny(TinyTransformer(), ConfidentShortcut(), prompts=4).pass_at_n
     0.0
     """
-    if prompts < 1 or samples < 1:
-        raise ValueError(f"prompts is {prompts} and samples {samples}; allowed: at least 1")
+    require_whole(1, prompts=prompts, samples=samples)
     texts = task.prompts(np.random.default_rng(seed), prompts)
     texts = [text for text in texts for _ in range(samples)]
     device = next(model.parameters()).device

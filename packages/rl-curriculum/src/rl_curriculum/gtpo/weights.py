@@ -18,7 +18,11 @@ import math
 import torch
 from torch import Tensor
 
+from .checks import live_tokens, require_finite, require_pair, require_tensors
 from .groups import group_index, group_sum
+
+# Sums of entropies and of their inverses stay finite in float32 between this and its inverse.
+LEAST_ENTROPY = 1e-30
 
 
 def gtpo_weights(
@@ -44,8 +48,8 @@ def gtpo_weights(
     group_size, group_ids
         As in `grpo_advantages`.
     entropy_clip
-        Entropies are clipped to these bounds first. The lower one is positive; it takes the place
-        of the small constants that the paper adds to denominators (Remark 2.1).
+        Entropies are clipped to these bounds first. The lower one is at least 1e-30; it takes the
+        place of the small constants that the paper adds to denominators (Remark 2.1).
     weight_clip
         The largest weight, or None. Clipping gives up the mean of 1.
 
@@ -55,8 +59,11 @@ def gtpo_weights(
 
     Raises
     ------
+    TypeError
+        If what is to be a tensor or a number is none.
     ValueError
-        If shapes differ, a live entropy is negative or not finite, or a bound is not allowed.
+        If shapes differ, a live entropy is negative, above 1e30 or no number, or a bound is not
+        allowed.
 
     Notes
     -----
@@ -70,12 +77,19 @@ def gtpo_weights(
     tensor([[1.3333, 0.5000],
             [0.6667, 1.5000]])
     """
+    require_pair("entropy_clip", entropy_clip, second_none=True)
     low, high = entropy_clip
-    if not (low > 0 and math.isfinite(low)) or (high is not None and not high > low):
-        raise ValueError(f"entropy_clip is {entropy_clip!r}; allowed: 0 < low < high, or high None")
-    if weight_clip is not None and not weight_clip > 0:
-        raise ValueError(f"weight_clip is {weight_clip!r}; allowed: a positive number or None")
+    if not LEAST_ENTROPY <= low < (1 / LEAST_ENTROPY if high is None else high):
+        raise ValueError(
+            f"entropy_clip is {entropy_clip!r}; "
+            f"allowed: {LEAST_ENTROPY:g} <= low < high, or high None"
+        )
+    if weight_clip is not None:
+        require_finite(0, weight_clip=weight_clip)
+        if weight_clip == 0:
+            raise ValueError(f"weight_clip is {weight_clip!r}; allowed: a positive number or None")
     entropy, live = _checked(entropy, mask)
+    require_tensors(positive=positive)
     if positive.shape != entropy.shape[:1] or positive.dtype != torch.bool:
         raise ValueError(
             f"positive has shape {tuple(positive.shape)} and type {positive.dtype}; "
@@ -110,7 +124,7 @@ def gtpo_shaped_rewards(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         As `gtpo_weights`, or if `alpha` is negative.
 
     Notes
@@ -144,8 +158,8 @@ def mean_entropy(entropy: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises
     ------
-    ValueError
-        If shapes differ or a live entropy is negative or not finite.
+    TypeError, ValueError
+        As `gtpo_weights`.
 
     Notes
     -----
@@ -161,12 +175,11 @@ def mean_entropy(entropy: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(live, entropy, 0).sum(1, keepdim=True) / count.clamp(min=1), count > 0
 
 
-def checked_alpha(alpha: tuple[float, float]) -> tuple[float, float]:
+def checked_alpha(alpha: tuple[float, float], name: str = "alpha") -> tuple[float, float]:
+    require_pair(name, alpha)
     a1, a2 = alpha
     if not (a1 >= 0 and a2 >= 0 and 0 < a1 + a2 < math.inf):
-        raise ValueError(
-            f"the weights are {alpha!r}; allowed: two non-negative numbers, not both 0"
-        )
+        raise ValueError(f"{name} is {alpha!r}; allowed: two non-negative numbers, not both 0")
     return a1, a2
 
 
@@ -175,20 +188,27 @@ def at_least_single(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
+def checked_mask(entropy: Tensor, mask: Tensor) -> Tensor:
+    """(B, T) booleans of the tokens that count."""
+    require_tensors(entropy=entropy, mask=mask)
+    if entropy.ndim != 2 or entropy.shape != mask.shape or entropy.is_complex():
+        raise ValueError(
+            f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}, and mask has "
+            f"{tuple(mask.shape)}; allowed: (B, T) both, of real numbers"
+        )
+    return live_tokens(mask)
+
+
 def _checked(entropy: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Entropies without gradient, and the mask as booleans."""
-    if entropy.ndim != 2 or entropy.shape != mask.shape:
-        raise ValueError(
-            f"entropy has shape {tuple(entropy.shape)} and mask {tuple(mask.shape)}; "
-            "allowed: (B, T) both"
-        )
-    entropy, live = at_least_single(entropy.detach()), mask.bool()
+    live = checked_mask(entropy, mask)
+    entropy = at_least_single(entropy.detach())
     # Float noise may put the entropy of a certain token a little below 0.
-    bad = live & ~((entropy >= -1e-3) & entropy.isfinite())
+    bad = live & ~((entropy >= -1e-3) & (entropy <= 1 / LEAST_ENTROPY))
     if bad.any():
         row, column = (int(i) for i in bad.nonzero()[0])
         raise ValueError(
             f"entropy is {float(entropy[row, column])} at row {row}, token {column}; "
-            "allowed: finite and not negative"
+            f"allowed: between 0 and {1 / LEAST_ENTROPY:g}"
         )
     return entropy, live
