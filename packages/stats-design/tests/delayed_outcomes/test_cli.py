@@ -197,6 +197,21 @@ def test_the_shortest_call_counts_events(tmp_path):
     assert "expected_events 3" in found.output
 
 
+def test_a_run_may_begin_before_the_first_outcome(tmp_path):
+    pytest.importorskip("matplotlib")
+    e, first, later = (tmp_path / name for name in ("e.csv", "first.csv", "later.csv"))
+    e.write_text("unit,time,arm\na,2026-03-01T12:00Z,control\nb,2026-03-02T12:00Z,treatment\n")
+    first.write_text("unit,time,value\n")
+    later.write_text("unit,time,value\nb,2026-03-09T00:00Z,30\n")
+    options = ("--propensity", 0.5, "--value-scale", 25, "--out", tmp_path / "out")
+    found = call("monitor", e, first, *options)
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "out" / "history.png").is_file()
+    found = call("monitor", e, later, *options)
+    assert found.exit_code == 0, found.output
+    assert pd.read_csv(tmp_path / "out" / "history.csv").estimate_treatment.tolist() == [60.0]
+
+
 def test_offsets_that_change_with_daylight_saving(tmp_path):
     (tmp_path / "e.csv").write_text(
         "unit,time,arm\n1,2026-03-28T12:00:00+01:00,0\n2,2026-03-30T12:00:00+02:00,1\n"
@@ -215,6 +230,9 @@ def test_offsets_that_change_with_daylight_saving(tmp_path):
     ("entries", "outcomes", "options", "match"),
     [
         ("unit,time,arm\n1,0,control\n", "unit,time,value\n1,1,3\n", [], "value_scale is missing"),
+        ("unit,time,arm\n1,0,control\n", "unit,time,value\n", [], "value_scale is missing"),
+        ("unit,time,arm\n1,0,control\n", "unit,time,value\n1,1,much\n", ["--value-scale", "2"],
+         "value of outcomes is not all numbers"),
         ("user,time,arm\n1,0,control\n", "unit,time\n", [], "--column unit=THEIRS"),
         ("unit,time,arm\n1,soon,control\n", "unit,time\n", [], "cannot be read as ISO8601"),
         ("unit,time,arm\n1,19970101,control\n", "unit,time\n", ["--time-format", "%d.%m.%Y"],

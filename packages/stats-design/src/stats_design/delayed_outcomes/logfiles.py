@@ -157,7 +157,7 @@ def start_monitor(
             # Half the largest value: fixed beforehand, which is all that the guarantee asks for.
             settings["value_scale"] = max(abs(v) for v in settings["value_range"]) / 2
             notes.append(f"value_scale {settings['value_scale']:g}, half of the largest value")
-        elif "value" in outcomes and not outcomes["value"].dropna().eq(1).all():
+        elif "value" in outcomes and not (len(outcomes) and outcomes["value"].dropna().eq(1).all()):
             raise ValueError(
                 "value_scale is missing: the outcomes have values; allowed: --value-scale (their "
                 "expected root mean square) or --value-range, fixed without looking at them"

@@ -35,7 +35,8 @@ def history_figure(history: pd.DataFrame, design: Design) -> Figure:
         ) from error
     figure = Figure(figsize=(8, 9), layout="constrained")
     arms, effects, p_values = figure.subplots(3, 1, sharex=True)
-    time = history["time"]
+    # Matplotlib finds no unit in a column of dates without rows.
+    time = history["time"] if len(history) else pd.Series(dtype="float64")
     for k, label in enumerate(design.arms):
         color = f"C{k}"
         arms.plot(time, history[f"estimate_{label}"], color=color, label=str(label))

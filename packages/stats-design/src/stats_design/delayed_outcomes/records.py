@@ -71,7 +71,12 @@ def read_records(
             indices += [-1] * len(frame)
             column, default = "value", 1.0
         if column in frame:
-            numbers += pd.to_numeric(frame[column]).astype(float).tolist()
+            try:
+                numbers += pd.to_numeric(frame[column]).astype(float).tolist()
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(
+                    f"{column} of {name} is not all numbers: {error}; allowed: finite numbers"
+                ) from None
         else:
             numbers += [default] * len(frame)
     if not units:
