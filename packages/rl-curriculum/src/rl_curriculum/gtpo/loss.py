@@ -136,8 +136,10 @@ def clipped_loss(
         advantages = advantages[:, None]
     live = mask.bool()
     # NaN off the mask would reach the gradient of the ratio.
-    advantages = torch.where(live, advantages, 0)
+    used = live if advantages.shape == live.shape else live.any(1, keepdim=True)
+    advantages = torch.where(used, advantages, 0)
     term = torch.minimum(weight * advantages, weight.clamp(1 - low, 1 + high) * advantages)
+    term = torch.where(live, term, 0)
     if aggregation == "token":
         total, count = term.sum(), live.sum()
     else:
