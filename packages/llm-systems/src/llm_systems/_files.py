@@ -33,9 +33,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises
     ------
     ValueError
-        If `path` is a file or a folder with something in it.
+        If `path` is a file, a folder with something in it, or the current folder.
     """
     refuse_full(path)
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     try:
@@ -52,6 +53,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_full(path: Path) -> None:
-    """Refuse a place for a new folder that has something in it."""
+    """Refuse a place for a new folder that has something in it, or in which somebody is."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} exists and is not empty; allowed: a new folder")
+    if path.resolve() == Path.cwd():
+        raise ValueError(f"{path} is the current folder; allowed: a new folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -250,6 +251,71 @@ def test_a_layer_to_leave_that_is_not_there_is_refused(model_folder: Path, tmp_p
     assert torch.equal(tensors(tmp_path / "out")[same], tensors(model_folder)[same])
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1, 10**15])
+def test_every_seed_is_taken(seed: int, model_folder: Path, tmp_path: Path) -> None:
+    for out in ("one", "two"):
+        convert_directory(model_folder, tmp_path / out, "6:8", "random", seed=seed)
+    assert all(map(torch.equal, *(tensors(tmp_path / out).values() for out in ("one", "two"))))
+    with pytest.raises(ValueError, match=r"seed is .*; allowed: from"):
+        convert_directory(model_folder, tmp_path / "three", "6:8", "random", seed=2**64)
+
+
+def test_calibration_is_made_last(model_folder: Path, tmp_path: Path) -> None:
+    def never() -> list[torch.Tensor]:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="ignore names 'q_prj'"):
+        convert_directory(
+            model_folder, tmp_path / "out", "6:8", "wanda", calibration=never, ignore=["q_prj"]
+        )
+
+
+def test_the_current_folder_is_refused(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    model = nn.Sequential(nn.Linear(16, 8))
+    convert(model, "6:8")
+    for out in (".", "new/.."):
+        with pytest.raises(ValueError, match="is the current folder; allowed: a new folder"):
+            convert_directory(model_folder, out, "6:8")
+        with pytest.raises(ValueError, match="is the current folder; allowed: a new folder"):
+            save_pretrained(model, out)
+    assert not list((tmp_path / "here").iterdir())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    convert_directory(model_folder, tmp_path / "link", "6:8")
+    assert len(check_directory(tmp_path / "empty")) == 3
+
+
+def test_a_folder_without_linear_layers_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"up_proj.weight": torch.ones(4, 8).double()}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"no linear layer: looked for .* in F32, F16 or BF16"):
+        convert_directory(tmp_path, tmp_path / "out", "6:8")
+    with pytest.raises(ValueError, match="no linear layer to check: looked for"):
+        check_directory(tmp_path, "6:8")
+
+
+def test_empty_tensors_are_copied(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    state = {"a.up_proj.weight": torch.zeros(0, 8), "b.up_proj.weight": torch.ones(4, 8)}
+    save_file(state, source / "model.safetensors")
+    convert_directory(source, tmp_path / "out", "6:8")
+    assert tensors(tmp_path / "out")["a.up_proj.weight"].shape == (0, 8)
+    assert list(check_directory(tmp_path / "out")) == ["b.up_proj"]
+
+
+def test_check_names_what_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"up_proj.weight": torch.full((4, 8), torch.nan)}, tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"^up_proj.weight: weight holds NaN"):
+        check_directory(tmp_path, "6:8")
+
+
 def test_a_module_is_saved_with_its_pattern(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
     convert(model, "6:8", targets="^0$", activation="int8")
@@ -305,6 +371,18 @@ def test_a_hugging_face_model_goes_out_and_in(method: str, llama: Path, tmp_path
         assert torch.equal(again(ids).logits, model(ids).logits)
 
 
+@pytest.mark.parametrize("ignore", [(), ("lm_head", "gate_proj")])
+def test_routers_and_ignored_layers_stay_as_they_are(
+    ignore: tuple[str, ...], llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A layer that conversion takes for a router must not be held to the pattern when it is loaded.
+    monkeypatch.setattr("llm_systems.slidesparse.checkpoint._NOT_LINEAR", re.compile("o_proj|lm_h"))
+    convert_directory(llama, tmp_path / "pruned", "6:8", ignore=ignore)
+    model = load(tmp_path / "pruned")
+    kept = {name.rpartition(".")[2] for name, m in model.named_modules() if type(m) is nn.Linear}
+    assert kept == {"o_proj", "lm_head", *ignore}
+
+
 def test_the_command(model_folder: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     out = str(tmp_path / "out")
@@ -326,11 +404,21 @@ def test_the_command(model_folder: Path, tmp_path: Path) -> None:
     predicted = run(app, ["predict", "--patterns", "6:8"])
     assert predicted.exit_code == 0
     assert "1.3" in predicted.output
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
     for wrong in (
         ["convert", str(model_folder), out + "2", "--pattern", "2:8"],
         ["convert", str(model_folder), out + "2", "--method", "wanda"],
         ["convert", str(model_folder), out + "2", "--targets", "("],
         ["convert", str(model_folder), out + "2", "--activation", "None"],
+        ["convert", str(model_folder), out + "2", "--calib", str(model_folder / "config.json")],
+        ["convert", str(model_folder), out + "2", "--method", "wanda", "--calib", str(binary)],
+        ["convert", str(model_folder), out + "2", "--method", "random", "--seed", "9" * 30],
+        ["bench", "--shapes", "1000000x1000000"],
+        ["bench", "--shapes", "9" * 30 + "x8"],
+        ["bench", "--shapes", "8x8", "--tokens", "999999999"],
+        ["predict", "--hardware", "1:-1"],
+        ["predict", "--shapes", "9" * 400 + "x8"],
         ["bench", "--shapes", "many"],
         ["bench", "--tokens", "0"],
         ["predict", "--hardware", "toaster"],

@@ -70,7 +70,55 @@ def test_layers_that_share_an_embedding_are_left() -> None:
     assert list(linear_layers(model)) == ["body"]
 
 
+def test_models_in_float64_are_converted(model: nn.Sequential) -> None:
+    report = convert(model.double(), "6:8")
+    assert [layer.exact for layer in report.layers] == [True] * 3
+    assert 0 < report.layers[0].pruned_energy < 0.2
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_the_energy_does_not_depend_on_the_scale(size: float) -> None:
+    model = nn.Sequential(nn.Linear(4, 1))
+    model[0].weight.data = size * torch.tensor([[1.0, 2, 3, 4]])
+    # (1 + 4) of (1 + 4 + 9 + 16).
+    assert convert(model, "2:4").layers[0].pruned_energy == pytest.approx(5 / 30)
+
+
+def test_a_layer_in_two_places_is_replaced_in_both() -> None:
+    model = nn.Module()
+    model.first = model.second = nn.Linear(16, 8)
+    assert len(convert(model, "6:8").layers) == 1
+    assert isinstance(model.first, SlideLinear)
+    assert model.second is model.first
+
+
+def test_what_is_wrong_with_a_later_layer_is_found_first(model: nn.Sequential) -> None:
+    model[2].weight.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="2: weight holds NaN"):
+        convert(model, "6:8")
+    model[2].weight.data[0, 0] = 1.0
+    for backend in ("cpu", "cusparselt"):
+        model[2].bfloat16()
+        with pytest.raises(ValueError, match=rf"backend '{backend}' is for"):
+            convert(model, "6:8", backend=backend)  # type: ignore[arg-type]
+    assert all((model[place].weight != 0).all() for place in (0, 2, 3))
+
+
 def test_refusals_leave_the_model_alone(model: nn.Sequential) -> None:
+    with pytest.raises(PatternViolation, match=r"^0: row 0, inputs 0 to 7"):
+        convert(model, "6:8", "keep")
+    with pytest.raises(ValueError, match=r"ignore names '4'; allowed: names of linear layers"):
+        convert(model, "6:8", ignore=["4"])
+    with pytest.raises(TypeError, match=r"ignore is \[3\]; allowed: a sequence of names"):
+        convert(model, "6:8", ignore=[3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="targets is 3; allowed"):
+        convert(model, "6:8", targets=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="seed is 'a'"):
+        convert(model, "6:8", "random", seed="a")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="calib_loader gives a str"):
+        convert(model, "6:8", "wanda", calib_loader="text")
+    with pytest.raises(ValueError, match="0: calib holds NaN"):
+        convert(model, "6:8", "wanda", calib_loader=[torch.full((3, 20), torch.nan)])
     with pytest.raises(PatternViolation):
         convert(model, "6:8", "keep")
     with pytest.raises(ValueError, match="calib_loader is missing"):

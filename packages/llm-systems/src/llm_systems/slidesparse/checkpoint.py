@@ -21,7 +21,7 @@ from . import safefile
 from .backends import Activation, Backend, read_activation
 from .conversion import convert, is_ignored
 from .linear import SlideLinear
-from .patterns import Pattern, PatternReport, check
+from .patterns import Pattern, PatternReport, check, naming
 from .safefile import DTYPES, Entry
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "slidesparse"
 # What has two dimensions and is no linear layer, or one whose few outputs steer the others.
+NO_LINEAR = "looked for names ending in .weight, of two dimensions, in F32, F16 or BF16"
 _NOT_LINEAR = re.compile(r"embed|wte|wpe|lm_head|norm|router|(^|\.)(gate|shared|position\w*)$")
 
 
@@ -119,9 +120,15 @@ def is_linear(entry: Entry) -> bool:
     return (
         name != entry.name
         and len(entry.shape) == 2
+        and all(entry.shape)
         and entry.dtype in DTYPES
-        and not _NOT_LINEAR.search(name)
+        and not is_other(name)
     )
+
+
+def is_other(name: str) -> bool:
+    """Whether a name is that of an embedding, a norm, or a router, which are left alone."""
+    return _NOT_LINEAR.search(name) is not None
 
 
 def storage(config: dict[str, Any]) -> dict[str, Any]:
@@ -206,9 +213,10 @@ def check_directory(
         for entry in tensors:
             name = entry.name.removesuffix(".weight")
             if is_linear(entry) and not is_ignored(name, ignore):
-                found[name] = check(safefile.read(path, header, entry), pattern)
+                with naming(entry.name):
+                    found[name] = check(safefile.read(path, header, entry), pattern)
     if not found:
-        raise ValueError(f"{folder} has no linear layer to check")
+        raise ValueError(f"{folder} has no linear layer to check: {NO_LINEAR}")
     return found
 
 
@@ -296,8 +304,14 @@ def load(
     model: PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
         folder, config=config, dtype=dtype, local_files_only=True
     )
+    # Layers that conversion has left alone, and no names of what was never loaded.
+    left = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and (is_ignored(name, settings.ignore) or is_other(name))
+    ]
     convert(
-        model, settings.pattern, "keep", ignore=settings.ignore,
+        model, settings.pattern, "keep", ignore=left,
         activation=settings.activation, backend=backend,
     )  # fmt: skip
     return model

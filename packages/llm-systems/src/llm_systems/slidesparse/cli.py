@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import time
 from functools import partial
@@ -38,6 +40,12 @@ HARDWARE = {
 }
 
 
+# Of tokens, outputs and inputs.
+MOST = 999_999_999
+# What a model or its files may meet; PyTorch and transformers raise RuntimeError.
+REFUSED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ModuleNotFoundError)
+
+
 @app.callback()
 def _root() -> None:
     pass
@@ -72,16 +80,16 @@ def convert(
     from .backends import read_activation
     from .checkpoint import token_chunks
     from .directory import convert_directory
+    from .pruning import CALIBRATED, METHODS
 
     try:
         calibration = None
-        if method in ("wanda", "sparsegpt"):
-            if calib is None:
-                raise ValueError(f"method {method!r} needs a text: --calib FILE")
-            if not calib.is_file():
-                raise ValueError(f"calib is {str(calib)!r}, which is not a file")
-            text = calib.read_text(encoding="utf-8")
-            calibration = token_chunks(model, text, length, chunks)
+        if calib is not None:
+            if method in METHODS and method not in CALIBRATED:
+                raise ValueError(f"calib is for {' and '.join(CALIBRATED)}, not for {method!r}")
+            calibration = partial(token_chunks, model, _read_text(calib), length, chunks)
+        elif method in CALIBRATED:
+            raise ValueError(f"method {method!r} needs a text: --calib FILE")
         with _progress() as show:
             task = show.add_task("pruning", total=None)
             report = convert_directory(
@@ -92,7 +100,7 @@ def convert(
                     task, completed=done, total=of, description=name
                 ),
             )  # fmt: skip
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except REFUSED as error:
         _fail(error)
     console.print(f"{report}; in {out}", highlight=False, soft_wrap=True, markup=False)
 
@@ -109,7 +117,7 @@ def check(
 
     try:
         reports = check_directory(model, pattern)
-    except (ValueError, TypeError, OSError) as error:
+    except REFUSED as error:
         _fail(error)
     bad = {name: report for name, report in reports.items() if not report.ok}
     if bad:
@@ -145,6 +153,14 @@ def bench(
         sizes = _shapes(shapes)
         kinds = [Pattern.parse(text) for text in patterns.split(",")]
         counts = [_positive(text, "tokens") for text in tokens.split(",")]
+        for outputs, inputs in sizes:
+            # Weight, mask, streams, and what pruning takes; tokens in, packed and out.
+            needed = 24 * outputs * inputs + 12 * max(counts) * (outputs + inputs)
+            if needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+                raise ValueError(
+                    f"shapes has {outputs}x{inputs}, with {max(counts)} tokens {needed / 1e9:.0f} "
+                    "GB; allowed: what fits into this machine's memory"
+                )
     except (ValueError, TypeError) as error:
         _fail(error)
     names = ("outputs", "inputs", "tokens", "pattern", "backend", "dense", "ratio", "bound")
@@ -185,13 +201,13 @@ def bench(
 
 @app.command()
 def predict(
-    m: Annotated[int, typer.Option("--m", min=1, help="Tokens.")] = 4096,
+    m: Annotated[int, typer.Option("--m", min=1, max=MOST, help="Tokens.")] = 4096,
     shapes: Annotated[str, typer.Option(help="As of bench.")] = "qwen2.5-7b",
     patterns: Annotated[
         str, typer.Option(help="keep:total, comma-separated.")
     ] = "2:4,4:6,6:8,8:10,14:16",
     hardware: Annotated[
-        str, typer.Option(help=f"One of {', '.join(HARDWARE)}, or operations/s:bytes/s.")
+        str, typer.Option(help=f"One of {', '.join(HARDWARE)}, or int8 operations/s:bytes/s.")
     ] = "a100-int8",
 ) -> None:
     """Predict from a roofline whether a pattern pays; an upper bound, not a measurement."""
@@ -234,9 +250,19 @@ def _progress() -> Any:
 
 
 def _positive(text: str, name: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdigit()) or int(text) < 1:
-        raise ValueError(f"{name} has {text!r}; allowed: whole numbers from 1")
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+        raise ValueError(f"{name} has {text!r}; allowed: whole numbers from 1 to {MOST}")
     return int(text)
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"calib is {str(path)!r}, which is not a file")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"calib is {str(path)!r}; allowed: a text in UTF-8: {error}") from None
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:
@@ -256,7 +282,10 @@ def _shapes(text: str) -> list[tuple[int, int]]:
 def _rates(text: str) -> tuple[float, float]:
     peak, _, bandwidth = text.partition(":")
     try:
-        return float(peak), float(bandwidth)
+        rates = float(peak), float(bandwidth)
     except ValueError:
-        allowed = f"{', '.join(HARDWARE)}, or such as 624e12:2e12"
-        raise ValueError(f"hardware is {text!r}; allowed: {allowed}") from None
+        rates = 0.0, 0.0
+    if not all(0 < rate < math.inf for rate in rates):
+        allowed = f"{', '.join(HARDWARE)}, or positive numbers such as 624e12:2e12"
+        raise ValueError(f"hardware is {text!r}; allowed: {allowed}")
+    return rates

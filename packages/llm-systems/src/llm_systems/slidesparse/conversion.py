@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from .backends import Activation, Backend, check_choices
+from .backends import Activation, Backend, check_backend, check_choices
 from .linear import SlideLinear
-from .patterns import Pattern
-from .pruning import METHODS, Method, prune_
+from .patterns import Pattern, check_matrix, naming, require_pattern
+from .pruning import CALIBRATED, METHODS, Method, new_generator, prune_, wide
 from .windows import slide
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class ConversionReport:
 def report_layer(name: str, before: Tensor, after: Tensor, pattern: Pattern) -> LayerReport:
     """Compare a weight [O, K] before and after pruning, and check that sliding loses nothing."""
     slid = slide(after, pattern)
-    total, lost = _energy(before), _energy(before.to(torch.float32) - after.to(torch.float32))
+    total, lost = _energy(wide(before)), _energy(wide(before) - wide(after))
     return LayerReport(
         layer=name,
         outputs=after.shape[0],
@@ -84,9 +85,12 @@ def report_layer(name: str, before: Tensor, after: Tensor, pattern: Pattern) -> 
 
 
 def _energy(weight: Tensor) -> float:
-    """The sum of squares, of each row in float32 and of the rows in float64."""
-    rows = torch.linalg.vector_norm(weight, dim=1, dtype=torch.float32)
-    return float(rows.double().pow(2).sum())
+    """The sum of squares, of each row in its own type and of the rows in float64."""
+    found = float(torch.linalg.vector_norm(weight, dim=1).double().pow(2).sum())
+    if 1e-30 < found < math.inf or weight.dtype == torch.float64:
+        return found
+    # Squares may have left the range of float32. In float64 all takes forty times as long.
+    return _energy(weight.double())
 
 
 def linear_layers(
@@ -96,8 +100,20 @@ def linear_layers(
 
     An entry of `ignore` is a full name or its last parts. Layers that share their weight with an
     embedding are left alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `model` is no module or one linear layer, `ignore` names none, or no layer is left.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
+    if isinstance(model, nn.Linear):
+        raise TypeError("model is a linear layer; use prune_ and SlideLinear.from_linear for it")
     wanted = chosen(ignore, targets)
+    refuse_unknown(
+        ignore, [n for n, m in model.named_modules() if isinstance(m, nn.Linear)], "model"
+    )
     embedded = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     found = {}
     for name, module in model.named_modules():
@@ -105,13 +121,18 @@ def linear_layers(
             continue
         if wanted(name):
             found[name] = module
+    if not found:
+        raise ValueError("no linear layer is left to convert; check targets and ignore")
     return found
 
 
 def chosen(ignore: Sequence[str], targets: str | None) -> Callable[[str], bool]:
     """Whether a layer's name is none of `ignore` and matches `targets`, as a function."""
-    if isinstance(ignore, str):
+    names = isinstance(ignore, Sequence) and all(isinstance(name, str) for name in ignore)
+    if isinstance(ignore, str) or not names:
         raise TypeError(f"ignore is {ignore!r}; allowed: a sequence of names")
+    if not isinstance(targets, str | None):
+        raise TypeError(f"targets is {targets!r}; allowed: a regular expression or None")
     try:
         pattern = re.compile(targets or "")
     except re.error as error:
@@ -122,6 +143,14 @@ def chosen(ignore: Sequence[str], targets: str | None) -> Callable[[str], bool]:
 def is_ignored(name: str, ignore: Sequence[str]) -> bool:
     """Whether a layer's name is one of `ignore`, or ends with one."""
     return any(name == entry or name.endswith("." + entry) for entry in ignore)
+
+
+def refuse_unknown(ignore: Sequence[str], names: Collection[str], where: object) -> None:
+    """Refuse an entry of `ignore` that names nothing: a misspelt layer would be pruned."""
+    for entry in ignore:
+        # The default may be tied to the embedding, and then it has no weight of its own.
+        if entry != "lm_head" and not any(is_ignored(name, [entry]) for name in names):
+            raise ValueError(f"ignore names {entry!r}; allowed: names of linear layers of {where}")
 
 
 def prune_model(
@@ -148,25 +177,24 @@ def prune_model(
         Bytes for the Hessians of `"sparsegpt"`. Layers are pruned in groups that fit, each after a
         run of the calibration inputs through the groups pruned before.
     progress
-        Called with the name of each layer.
+        Called with the name of each layer before it is pruned.
     """
     pattern = Pattern.parse(pattern)
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
-    if isinstance(model, nn.Linear):
-        raise TypeError("model is a linear layer; use prune_ and SlideLinear.from_linear for it")
     layers = linear_layers(model, ignore, targets)
-    if not layers:
-        raise ValueError("no linear layer is left to convert; check targets and ignore")
-    calibrated = method in ("wanda", "sparsegpt")
+    calibrated = method in CALIBRATED
     if calibrated and calib_loader is None:
         raise ValueError(f"calib_loader is missing; method {method!r} needs calibration inputs")
     batches = list(calib_loader) if calibrated and calib_loader is not None else []
     if calibrated and not batches:
         raise ValueError("calib_loader is empty; allowed: at least one batch of inputs")
-    generator = torch.Generator().manual_seed(seed)
+    generator = new_generator(seed)
+    for name, layer in layers.items():
+        with naming(name):
+            check_matrix(layer.weight, "weight")
+            if method == "keep":
+                require_pattern(layer.weight, pattern)
     rows = []
     groups = _groups(layers, memory) if method == "sparsegpt" else [layers]
     for group in groups:
@@ -174,7 +202,8 @@ def prune_model(
         for name, layer in group.items():
             progress(name)
             before = layer.weight.data.clone()
-            prune_(layer, pattern, method, calib=statistics.get(name), seed=generator)
+            with naming(name):
+                prune_(layer, pattern, method, calib=statistics.get(name), seed=generator)
             rows.append(report_layer(name, before, layer.weight.data, pattern))
     return ConversionReport(tuple(rows))
 
@@ -216,8 +245,13 @@ def _collect(
                 model(**batch)
             elif isinstance(batch, (tuple, list)):
                 model(*batch)
-            else:
+            elif isinstance(batch, Tensor):
                 model(batch)
+            else:
+                raise TypeError(
+                    f"calib_loader gives a {type(batch).__name__}; "
+                    "allowed: tensors, tuples, lists or mappings"
+                )
     finally:
         for handle in handles:
             handle.remove()
@@ -263,6 +297,10 @@ def convert(
         A regular expression that the names of layers must match.
     activation, backend
         As of `SlideLinear`.
+    seed
+        For `"random"`.
+    progress
+        Called with the name of each layer before it is pruned.
 
     Returns
     -------
@@ -274,7 +312,12 @@ def convert(
     ValueError
         If no layer is left, or calibration inputs are missing.
     PatternViolation
-        With `"keep"`, for a layer that does not obey the pattern; the model is left as it was.
+        With `"keep"`, for a layer that does not obey the pattern.
+
+    Notes
+    -----
+    What is refused before calibration leaves the model as it was. SparseGPT may find a Hessian that
+    it cannot use when earlier layers are pruned already.
 
     Examples
     --------
@@ -285,15 +328,21 @@ def convert(
     """
     check_choices(activation, backend)
     pattern = Pattern.parse(pattern)
+    layers = linear_layers(model, ignore, targets)
+    for name, layer in layers.items():
+        with naming(name):
+            check_backend(layer.weight, activation, backend)
     report = prune_model(
         model, pattern, method, calib_loader=calib_loader, ignore=ignore, targets=targets,
         seed=seed, progress=progress,
     )  # fmt: skip
     made = {
-        name: SlideLinear.from_linear(layer, pattern, activation, backend)
-        for name, layer in linear_layers(model, ignore, targets).items()
+        layer: SlideLinear.from_linear(layer, pattern, activation, backend)
+        for layer in layers.values()
     }
-    for name, layer in made.items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, layer)
+    # A layer may stand in several places.
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if module in made:
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, made[module])
     return report

@@ -18,6 +18,7 @@ from . import safefile
 from .backends import Activation, check_choices
 from .checkpoint import (
     NAME,
+    NO_LINEAR,
     is_linear,
     quantization_config,
     read_config,
@@ -25,9 +26,16 @@ from .checkpoint import (
     storage,
     transformers_module,
 )
-from .conversion import ConversionReport, LayerReport, chosen, is_ignored, prune_model, report_layer
-from .patterns import Pattern, PatternViolation
-from .pruning import METHODS, Method, prune_
+from .conversion import (
+    ConversionReport,
+    LayerReport,
+    chosen,
+    prune_model,
+    refuse_unknown,
+    report_layer,
+)
+from .patterns import Pattern, naming
+from .pruning import CALIBRATED, METHODS, Method, new_generator, prune_
 from .safefile import Entry
 
 # Their weights are stored [inputs, outputs].
@@ -40,7 +48,7 @@ def convert_directory(
     pattern: str | Pattern,
     method: Method = "magnitude",
     *,
-    calibration: Sequence[Tensor] | None = None,
+    calibration: Sequence[Tensor] | Callable[[], Sequence[Tensor]] | None = None,
     ignore: Sequence[str] = ("lm_head",),
     targets: str | None = None,
     activation: Activation = None,
@@ -60,7 +68,8 @@ def convert_directory(
     pattern, method, ignore, targets, activation
         As of `convert`; `"keep"` takes weights that llm-compressor or torchao has pruned.
     calibration
-        For `"wanda"` and `"sparsegpt"`: token ids [batch, length] each.
+        For `"wanda"` and `"sparsegpt"`: token ids [batch, length] each, or a function that gives
+        them, called when everything else has been found good.
     seed
         For `"random"`: every tensor has its own generator, made from it and the tensor's place.
     progress
@@ -88,16 +97,18 @@ def convert_directory(
     ...     check_directory(Path(folder, "pruned"))["up_proj"].ok
     True
     """
-    source, out = Path(source), Path(out)
+    source, out = Path(source), Path(out).resolve()
     pattern = Pattern.parse(pattern)
     check_choices(activation, "auto")
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
     wanted = chosen(ignore, targets)
-    if not isinstance(seed, int):
-        raise TypeError(f"seed is {seed!r}; allowed: an integer")
-    calibrated = method in ("wanda", "sparsegpt")
-    if calibrated and not calibration:
+    if isinstance(seed, torch.Generator):
+        raise TypeError("seed is a torch.Generator; allowed: an integer")
+    new_generator(seed)
+    seed = int(seed)
+    calibrated = method in CALIBRATED
+    if calibrated and not calibration and not callable(calibration):
         raise ValueError(f"calibration is missing; method {method!r} needs token ids")
     refuse_full(out)
     config = read_config(source)
@@ -105,10 +116,9 @@ def convert_directory(
     files = shards(source)
     found = [entry for path in files for entry in safefile.entries(path)[1]]
     places = {e.name.removesuffix(".weight"): k for k, e in enumerate(found) if is_linear(e)}
-    for entry in ignore:
-        # The default may be tied to the embedding, and then it has no weight of its own.
-        if entry != "lm_head" and not any(is_ignored(name, [entry]) for name in places):
-            raise ValueError(f"ignore names {entry!r}; allowed: names of linear layers of {source}")
+    if not places:
+        raise ValueError(f"{source} has no linear layer: {NO_LINEAR}")
+    refuse_unknown(ignore, places, source)
     linear = {f"{name}.weight": place for name, place in places.items() if wanted(name)}
     if not linear:
         raise ValueError(f"{source} has no linear layer left to convert; check targets and ignore")
@@ -116,15 +126,16 @@ def convert_directory(
     config["quantization_config"] = quantization_config(
         pattern, activation, [*dict.fromkeys([*ignore, *skipped])]
     )
+    batches: Sequence[Tensor] = []
+    if calibrated and calibration is not None:
+        batches = calibration() if callable(calibration) else calibration
     settings = {
         "method": method, "seed": seed, "linear": sorted(linear),
         "quantization": config["quantization_config"],
         "files": {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files},
-        "calibration": [int(batch.sum()) for batch in calibration or ()] if calibrated else [],
+        "calibration": [batch.tolist() for batch in batches],
     }  # fmt: skip
-    ready = (
-        _pruned_in_memory(source, pattern, method, calibration or (), linear) if calibrated else {}
-    )
+    ready = _pruned_in_memory(source, pattern, method, batches, linear) if calibrated else {}
     part = _continued(out, settings)
     rows: list[LayerReport] = []
 
@@ -137,14 +148,9 @@ def convert_directory(
             after = ready[entry.name].to(before.dtype)
         else:
             after = before.clone()
-            own = torch.Generator().manual_seed(seed * 1_000_003 + linear[entry.name])
-            try:
+            own = new_generator((seed * 1_000_003 + linear[entry.name]) % 2**64)
+            with naming(entry.name):
                 prune_(after, pattern, method, seed=own)
-            except PatternViolation as error:
-                error.args = (f"{entry.name}: {error}",)
-                raise
-            except ValueError as error:
-                raise ValueError(f"{entry.name}: {error}") from None
         rows.append(report_layer(name, before, after, pattern))
         progress(name, len(rows), len(linear))
         return after

@@ -12,6 +12,7 @@ from .patterns import Pattern, check_matrix, is_nonzero, raw, require_pattern
 
 Method = Literal["magnitude", "wanda", "sparsegpt", "random", "keep"]
 METHODS = get_args(Method)
+CALIBRATED = ("wanda", "sparsegpt")
 
 
 def wide(weight: Tensor) -> Tensor:

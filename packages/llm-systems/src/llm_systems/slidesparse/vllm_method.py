@@ -25,9 +25,9 @@ from vllm.model_executor.parameter import ModelWeightParameter
 from vllm.model_executor.utils import set_weight_attrs
 
 from .backends import apply, prepare
-from .checkpoint import NAME, Settings
+from .checkpoint import NAME, Settings, is_other
 from .conversion import is_ignored
-from .patterns import PatternViolation
+from .patterns import naming
 from .sharding import check_shard
 
 
@@ -67,7 +67,7 @@ class SlideSparseConfig(QuantizationConfig):  # type: ignore[misc]
         return SlideSparseLinearMethod(self.settings, prefix)
 
     def leaves_alone(self, prefix: str) -> bool:
-        """Whether a layer is ignored; a fused one is if all the layers in it are.
+        """Whether a layer is ignored or none that is converted; a fused one if all in it are.
 
         Raises
         ------
@@ -75,6 +75,8 @@ class SlideSparseConfig(QuantizationConfig):  # type: ignore[misc]
             If only some of them are.
         """
         ignore = self.settings.ignore
+        if is_other(prefix):
+            return True
         parent, _, last = prefix.rpartition(".")
         parts = self.packed_modules_mapping.get(last, [])
         ignored = [is_ignored(f"{parent}.{part}" if parent else part, ignore) for part in parts]
@@ -118,11 +120,8 @@ class SlideSparseLinearMethod(LinearMethodBase):  # type: ignore[misc]
     def process_weights_after_loading(self, layer: nn.Module) -> None:
         assert isinstance(layer.weight, Tensor)
         weight = layer.weight.data
-        try:
+        with naming(self.prefix or "a linear layer"):
             prepared = prepare(weight, self.settings.pattern, self.settings.activation)
-        except PatternViolation as error:
-            error.args = (f"{self.prefix or 'a linear layer'}: {error}",)
-            raise
         # A method belongs to one layer.
         self.prepared = prepared
         if prepared.weight is not weight:
