@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -123,6 +125,28 @@ def test_a_run_goes_on_inside_a_batch_of_completions(project, tmp_path, method, 
     ]
     assert written[0] == written[1]
     assert bool(written[0]) == (method != "grpo")
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch) -> None:
+    """As it stands there, but for the length of the run and of completions."""
+    text = Path(__file__).parents[2].joinpath("README.md").read_text()
+    section = text[text.index("## GTPO") :]
+    (config,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    commands = re.findall(r"^rl-curriculum gtpo (.*)$", section, re.MULTILINE)
+    assert [c.split()[0] for c in commands] == ["train", "explain"]
+    assert config.count("max_steps: 500") == 1
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(
+        config.replace("max_steps: 500", "max_steps: 50, max_completion_length: 2")
+    )
+    model, tokenizer = character_model("01+=")
+    for part in (model, tokenizer):
+        part.save_pretrained("my-model")
+    Path("problems.jsonl").write_text('{"prompt": "1+0=", "answer": "1"}\n' * 4)
+    outputs = [call(*shlex.split(command, comments=True)) for command in commands]
+    assert "50 steps; the model is in run/model" in outputs[0]
+    assert "advantage" in outputs[1]
+    assert "<h2>1+0=</h2>" in Path("credit.html").read_text()
 
 
 def test_a_finished_run_is_not_trained_further(project, tmp_path) -> None:

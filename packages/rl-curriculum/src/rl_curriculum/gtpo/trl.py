@@ -2,7 +2,8 @@
 
 The parent generates, scores and normalises as ever; then, while the responses of a prompt still
 stand together, its advantages of responses are spread over their tokens. Everything else (peft,
-accelerate, gradient accumulation, tool masks, vLLM) is the parent's.
+accelerate, gradient accumulation, tool masks, vLLM) is the parent's, but that checkpoints keep the
+completions that are in use (`ResumableTrainer`).
 
 Another "GTPO", the group-relative trajectory-based one (arXiv 2508.03772), and a turn-level one
 (arXiv 2511.14846) have nothing to do with this.
