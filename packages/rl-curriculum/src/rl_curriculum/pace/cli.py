@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import signal
 import sys
 import time
@@ -57,7 +58,7 @@ def train(
     """Train a policy on mazes; go on where an earlier run of the same settings stopped."""
     import torch
 
-    from .._files import write_atomic
+    from .._files import check_writable, write_atomic
     from .evaluation import evaluate
     from .maze_env import MazeVecEnv
     from .mazes import mutate_levels
@@ -79,8 +80,12 @@ def train(
     checkpoint, note = out / "checkpoint.npz", out / "run.json"
     torch.set_num_threads(1)
     try:
-        if every < 1:
-            raise ValueError(f"every is {every}; allowed: at least 1")
+        for name, value in (("every", every), ("steps", steps)):
+            if not 1 <= value < math.inf:
+                raise ValueError(f"{name} is {value:g}; allowed: at least 1")
+        if seed < 0:
+            raise ValueError(f"seed is {seed}; allowed: at least 0")
+        check_writable(out)
         generator, held_out = level_generator(levels), named_levels(test, 100)
         policy = MLPPolicy(79, 3, seed=seed)
         import numpy as np
@@ -177,6 +182,8 @@ def craftax_command(
     torch.set_num_threads(1)
     clock = time.perf_counter()
     try:
+        if not 1 <= steps < math.inf:
+            raise ValueError(f"steps is {steps:g}; allowed: at least 1")
         config = config_for(method, steps=length, capacity=8 * num_envs, mutations=10)
         env = CraftaxVecEnv(num_envs, max_steps=length)
         held_out = env.sample(np.random.default_rng(2**32 + seed), 2 * num_envs)

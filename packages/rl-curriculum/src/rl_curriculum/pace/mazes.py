@@ -126,7 +126,7 @@ class MazeLevels:
         if len(sizes) != 1:
             raise ValueError(f"the grids have rows and sizes {sorted(sizes)}; allowed: one size")
         cells = np.array([[list(row) for row in rows] for rows in parsed])
-        strange = set(np.unique(cells)) - set(".#G" + HEADINGS)
+        strange = set(np.unique(cells).tolist()) - set(".#G" + HEADINGS)
         if strange:
             raise ValueError(
                 f"the grids have the characters {sorted(strange)}; allowed: . # G > v < ^"
@@ -373,8 +373,8 @@ def read_levels(source: str | Path) -> MazeLevels:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+    except Exception:
+        raise ValueError(f"{path} is no archive of arrays") from None
     missing = {"walls", "agent", "goal"} - set(arrays)
     if missing:
         raise ValueError(f"{path} lacks the arrays {sorted(missing)}")

@@ -569,8 +569,10 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop("meta")))
-    except Exception as error:
-        raise ValueError(f"{path} is no checkpoint of PACETrainer: {error}") from None
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except Exception:
+        raise ValueError(f"{path} is no checkpoint of PACETrainer") from None
     if meta.get("format") != FORMAT:
         raise ValueError(f"{path} has the format {meta.get('format')!r}; allowed: {FORMAT}")
     return arrays, meta
