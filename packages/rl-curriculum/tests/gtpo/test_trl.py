@@ -177,6 +177,21 @@ def test_tokens_of_tools_and_truncated_rows_are_left_out(tmp_path) -> None:
     assert got[2, 1:].tolist() == pytest.approx([-scale] * 3, abs=1e-4)
 
 
+def test_a_batch_of_truncated_completions_changes_nothing(tmp_path) -> None:
+    """Without an end no token counts: no credit, and no numbers about it that are none."""
+    run = train(
+        GTPOTrainer, GTPOConfig, tmp_path, mask_truncated_completions=True,
+        generation_kwargs={"suppress_tokens": [1]}, log_groups=1,
+    )  # fmt: skip
+    start, _ = helpers.decided_model("qwen2")
+    assert torch.equal(parameters(run), torch.nn.utils.parameters_to_vector(start.parameters()))
+    assert run.losses == [0, 0, 0]
+    assert not any("gtpo/" in key for row in run.state.log_history for key in row)
+    written = read_groups(tmp_path / "groups" / "step-000000.jsonl")
+    assert [r.tokens for g in written for r in g.responses] == [[]] * 8
+    assert explain_group(written[0]).advantages.abs().sum() == 0
+
+
 def test_unscored_responses_have_no_credit(tmp_path) -> None:
     def some(completions, **_):
         return [None, 1.0, 0.0, 1.0] * 2
@@ -265,6 +280,19 @@ def test_evaluation_and_written_groups(tmp_path) -> None:
     # TRL's deviation is the sample's, this one the population's.
     ratio = (explained / got)[live]
     torch.testing.assert_close(ratio, torch.full_like(ratio, (4 / 3) ** 0.5), rtol=1e-3, atol=0)
+
+
+def test_several_batches_of_a_step_are_all_written(tmp_path) -> None:
+    run = train(
+        GTPOTrainer, GTPOConfig, tmp_path, log_groups=1, max_steps=2, steps_per_generation=2,
+        per_device_train_batch_size=4, gradient_accumulation_steps=4,
+    )  # fmt: skip
+    names = ["step-000000.jsonl", "step-000000-1.jsonl", "step-000001.jsonl", "step-000001-1.jsonl"]
+    for name, batch in zip(names, run.scored, strict=True):
+        written = [r for g in read_groups(tmp_path / "groups" / name) for r in g.responses]
+        shown = [re.sub("<(eos|pad|unk)>", "", "".join(r.tokens)) for r in written]
+        assert shown == texts(run, batch)
+    assert len(list((tmp_path / "groups").iterdir())) == 4
 
 
 def test_training_goes_on_from_the_trainer_too(tmp_path) -> None:

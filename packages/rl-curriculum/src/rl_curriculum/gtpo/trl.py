@@ -54,7 +54,8 @@ class GTPOConfig(GRPOConfig):
         Bounds of entropies and of weights, as in `gtpo_weights`.
     log_groups
         Every so many batches of completions, write them with their entropies to
-        `output_dir/groups/step-N.jsonl`, for `rl-curriculum gtpo explain`; 0 for never.
+        `output_dir/groups/step-N.jsonl`, for `rl-curriculum gtpo explain`; 0 for never. A second
+        batch of the same optimiser step goes to `step-N-1.jsonl`.
 
     Raises
     ------
@@ -158,7 +159,8 @@ class GTPOTrainer(ResumableTrainer):
 
     Logged beside the parent's metrics: `gtpo/weight_max`, `gtpo/weight_effective` (the effective
     share of tokens under the weights, 1 when all are equal) and `gtpo/sign_flips` (tokens whose
-    advantage has another sign than their response's).
+    advantage has another sign than their response's). A batch without a single token that counts
+    has none of them.
 
     Raises
     ------
@@ -204,6 +206,7 @@ class GTPOTrainer(ResumableTrainer):
         self._scoring = False
         self._seen_entropy: Tensor | None = None
         self._rewards = torch.empty(0)
+        self._written: list[int] = []  # steps
         super().__init__(model, reward_funcs, args, *more, **named)
 
     def _calculate_rewards(self, *args: Any, **named: Any) -> Tensor:
@@ -286,10 +289,11 @@ class GTPOTrainer(ResumableTrainer):
         weights = (s_pos + s_neg)[known]
         flips = (shaped * outcome[:, None] < 0)[known]
         metrics = self._metrics[mode]
-        metrics["gtpo/weight_max"].append(float(weights.max()) if len(weights) else math.nan)
-        effective = weights.sum().square() / (len(weights) * weights.square().sum())
-        metrics["gtpo/weight_effective"].append(float(effective))
-        metrics["gtpo/sign_flips"].append(float(flips.float().mean()))
+        if len(weights):
+            metrics["gtpo/weight_max"].append(float(weights.max()))
+            effective = weights.sum().square() / (len(weights) * weights.square().sum())
+            metrics["gtpo/weight_effective"].append(float(effective))
+            metrics["gtpo/sign_flips"].append(float(flips.float().mean()))
         if mode == "train" and self.args.log_groups:
             batches = self._step // self._updates_on_a_batch + 1
             if batches % self.args.log_groups == 0:
@@ -328,8 +332,11 @@ class GTPOTrainer(ResumableTrainer):
                 )
             prompt = tokenizer.decode(prompts[start][shown[start]])
             groups.append(Group(prompt, responses))
-        folder = Path(str(self.args.output_dir)) / "groups"
-        write_groups(folder / f"step-{self.state.global_step:06d}.jsonl", groups)
+        step = self.state.global_step
+        before = self._written.count(step)
+        self._written = [*(s for s in self._written if s == step), step]
+        name = f"step-{step:06d}" + (f"-{before}" if before else "")
+        write_groups(Path(str(self.args.output_dir)) / "groups" / f"{name}.jsonl", groups)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if inputs["advantages"].ndim != 2:
