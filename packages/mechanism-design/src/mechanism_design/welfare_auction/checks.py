@@ -13,6 +13,10 @@ from .losses import Floats
 from .solvers import Rows, is_sparse
 
 
+# Of an amount: sums of squares of larger ones overflow.
+LARGEST = 1e100
+
+
 class MulticlassRefused(NotImplementedError, ValueError):
     """More than two classes: Theorem 1 covers one binary classifier only."""
 
@@ -61,12 +65,11 @@ def check_amounts(
         raise ValueError(f"{name} holds something that is no number: {error}") from None
     if array.shape != (count,):
         raise ValueError(f"{name} has shape {array.shape}; allowed: ({count},), one a user")
-    top = np.inf if cap is None else cap
-    wrong = ~np.isfinite(array) | (array < 0) | (array > top)
+    top = LARGEST if cap is None else cap
+    wrong = ~((array >= 0) & (array <= top))
     if wrong.any():
         row = int(np.argmax(wrong))
-        bound = "finite and >= 0" if cap is None else f"finite and in [0, {cap:g}]"
-        raise ValueError(f"{name}[{row}] is {array[row]}; allowed: {bound}")
+        raise ValueError(f"{name}[{row}] is {array[row]}; allowed: finite and in [0, {top:g}]")
     return array
 
 

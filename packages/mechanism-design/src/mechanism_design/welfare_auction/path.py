@@ -100,7 +100,7 @@ def walk(
     active = min(n, size + FIRST_LOOK)
     while events <= max_events:
         if size > 0:
-            exchange = np.dot(inverse[:size, :size], np.dot(on[:size], own))
+            exchange = np.dot(np.ascontiguousarray(inverse[:size, :size]), np.dot(on[:size], own))
             free = own - np.dot(exchange, on[:size])
         else:
             exchange = np.zeros(0)
@@ -157,7 +157,7 @@ def walk(
                 break
             row = rows[event]
             cross = np.dot(on[:size], row)
-            shadow = np.dot(inverse[:size, :size], cross)
+            shadow = np.dot(np.ascontiguousarray(inverse[:size, :size]), cross)
             length = np.dot(row, row)
             rest = length - np.dot(cross, shadow)
             if rest <= 1e-10 * length:
