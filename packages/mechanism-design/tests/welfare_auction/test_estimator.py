@@ -93,6 +93,11 @@ def test_bids_that_are_refused(bids, message):
         AccuracyAuction(value_cap=5).fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], bids)
 
 
+def test_bids_whose_squares_overflow_are_refused():
+    with pytest.raises(ValueError, match=r"bids\[2\] is 1e\+160.*1e\+100"):
+        AccuracyAuction().fit([[0.0], [1.0], [2.0]], [0, 1, 0], [1, 1, 1e160])
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

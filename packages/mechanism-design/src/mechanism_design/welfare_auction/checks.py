@@ -12,7 +12,6 @@ from scipy import sparse
 from .losses import Floats
 from .solvers import Rows, is_sparse
 
-
 # Of an amount: sums of squares of larger ones overflow.
 LARGEST = 1e100
 
