@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from rl_curriculum.gtpo.character_model import character_model
 from rl_curriculum.gtpo.cli import app
-from rl_curriculum.gtpo.run import read_problems, read_settings
+from rl_curriculum.gtpo.settings import read_problems, read_settings
 
 GROUP = {
     "prompt": "2+2=",
@@ -179,6 +179,41 @@ def test_a_fresh_run_leaves_nothing_of_the_run_before(project, tmp_path) -> None
     assert [path.name for path in (tmp_path / "run/groups").iterdir()] == ["step-000000.jsonl"]
 
 
+def test_what_was_there_is_kept_until_the_new_run_can_begin(project, tmp_path) -> None:
+    call("train", project())
+    (tmp_path / "run/groups").mkdir()
+    before = sorted(path for path in (tmp_path / "run").rglob("*"))
+    shutil.copytree(tmp_path / "model", tmp_path / "broken")
+    (tmp_path / "broken/model.safetensors").write_bytes(b"half")
+    for change in ({"model": "broken"}, {"training": {"report_to": "nowhere"}}):
+        assert "cannot be trained so" in call("train", project(**change), "--fresh", status=2)
+        assert sorted(path for path in (tmp_path / "run").rglob("*")) == before
+        assert "cannot be trained so" in call("train", project("new", **change), status=2)
+        assert not (tmp_path / "new").exists()
+    # An adapter takes the place of the whole model.
+    call("train", project(lora={"r": 2, "target_modules": ["q_proj"]}), "--fresh")
+    assert not (tmp_path / "run/model/model.safetensors").exists()
+    assert (tmp_path / "run/model/adapter_model.safetensors").exists()
+    # Nothing says whose checkpoints these are.
+    (tmp_path / "run/settings.json").unlink()
+    assert "other settings of" in call("train", project(), status=2)
+
+
+def test_a_removal_that_was_interrupted_leaves_no_checkpoint(
+    project, tmp_path, monkeypatch
+) -> None:
+    call("train", project(training={"save_steps": 1}))
+
+    def killed(folder: Path) -> None:
+        raise OSError(f"{folder} is gone")
+
+    monkeypatch.setattr("rl_curriculum.gtpo.run.shutil.rmtree", killed)
+    assert "is gone" in call("train", project(training={"save_steps": 1}), "--fresh", status=2)
+    monkeypatch.undo()
+    assert (tmp_path / "run/checkpoint-1/model.safetensors").exists()
+    assert not list((tmp_path / "run").glob("checkpoint-*/trainer_state.json"))
+
+
 def test_numbers_that_yaml_takes_for_texts(project, tmp_path) -> None:
     path = project(training={"learning_rate": 0.25, "max_steps": 1})
     path.write_text(path.read_text().replace("0.25", "1e-6"))
@@ -269,12 +304,31 @@ def test_other_methods_and_adapters(project, tmp_path, method) -> None:
         ({"training": {"learning_rate": "1e-6x"}}, "learning_rate is '1e-6x'; allowed: float"),
         ({"training": {"use_vllm": 1}}, "use_vllm is 1; allowed: bool"),
         ({"training": {"num_generations": 3}}, "must be divisible by num_generations"),
+        ({"training": {"num_generations": 0}}, "num_generations is 0; allowed: finite, from 2"),
+        ({"training": {"per_device_train_batch_size": 0}}, "per_device_train_batch_size is 0"),
+        ({"training": {"gradient_accumulation_steps": 0}}, "gradient_accumulation_steps is 0"),
+        ({"training": {"num_iterations": 0}}, "num_iterations is 0"),
+        ({"training": {"max_completion_length": 0}}, "max_completion_length is 0"),
+        ({"training": {"max_steps": 0}}, "max_steps is 0; allowed: -1, or 1 and more"),
+        ({"training": {"num_train_epochs": 0}}, "num_train_epochs is 0; allowed: finite, above 0"),
+        ({"training": {"temperature": 0.0}}, "temperature is 0.0; allowed: finite, above 0"),
+        ({"training": {"top_p": 1.5}}, "top_p is 1.5; allowed: finite, above 0 to 1"),
+        ({"training": {"learning_rate": float("inf")}}, "learning_rate is inf; allowed: finite"),
+        ({"training": {"epsilon": -0.2}}, "epsilon is -0.2; allowed: finite, from 0 to 1"),
+        ({"training": {"seed": -1}}, "seed is -1; allowed: finite, from 0 to 4294967295"),
+        ({"training": {"steps_per_generation": 3}}, "data has 4 problems and training takes 6"),
         ({"data": "none.jsonl"}, "none.jsonl"),
+        ({"data": "latin.jsonl"}, "latin.jsonl is not UTF-8"),
+        ({"out": "data.jsonl"}, "output_dir is "),
+        ({"out": "data.jsonl/run"}, "output_dir is "),
+        ({"model": "trained/model", "out": "trained"}, "where output_dir puts the trained model"),
     ],
 )
 def test_bad_settings_are_refused_before_a_model_is_loaded(
     project, tmp_path, monkeypatch, change, message
 ) -> None:
+    (tmp_path / "latin.jsonl").write_bytes('{"prompt": "\xe4", "answer": "1"}'.encode("latin-1"))
+    shutil.copytree(tmp_path / "model", tmp_path / "trained" / "model")
     monkeypatch.setattr("rl_curriculum.gtpo.run.train", lambda *_, **__: pytest.fail("trained"))
     output = call("train", project(**change), status=2)
     assert message in output.replace("\n", "")
@@ -299,6 +353,8 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(
         ('{"prompt": "1", "answer": NaN}', "line 2: answer is nan"),
         ('{"prompt": "1", "answer": [1]}', "line 2: answer is [1]"),
         ('{"prompt": "1", "answer": true}', "line 2: answer is True"),
+        ('{"prompt": "\\ud800", "answer": "1"}', "line 2: 'utf-8' codec can't encode"),
+        ("[" * 100_000, "line 2: maximum recursion depth"),
     ],
 )
 def test_bad_lines_are_refused_with_their_number(project, tmp_path, line, message) -> None:
@@ -311,6 +367,9 @@ def test_files_that_are_no_settings(tmp_path) -> None:
     for text, message in (
         ("- 1", "holds no settings"),
         ("a: [", "is not YAML"),
+        ("[" * 2000, "is not YAML"),
+        ("lora: &a [*a]\nmodel: m\ndata: d\noutput_dir: o", "lora is [[...]]"),
+        ("system: &a {b: *a}\nmodel: m\ndata: d\noutput_dir: o", "Circular reference"),
         ("model: !!python/object/apply:os.system ['touch hacked']", "is not YAML"),
     ):
         bad.write_text(text)

@@ -360,14 +360,19 @@ def test_reasoning_gym(tmp_path) -> None:
 def test_bad_settings_are_refused_by_name(tmp_path) -> None:
     base = helpers.settings(tmp_path)
     for bad, message in (
-        ({"alpha2": -0.1}, "alpha2 -0.1"),
+        ({"alpha2": -0.1}, "alpha2 is -0.1; allowed: finite and at least 0"),
+        ({"alpha1": "1"}, "alpha1 is '1'; allowed: a number"),
+        ({"alpha1": 0.0, "alpha2": 0.0}, "alpha1 and alpha2 are 0"),
         ({"normalization": "both"}, "normalization is 'both'"),
-        ({"entropy_clip_min": 0.0}, "entropy_clip_min is 0.0"),
-        ({"entropy_clip_max": 1e-5}, "entropy_clip_max 1e-05"),
+        ({"entropy_clip_min": 0.0}, r"\(entropy_clip_min, entropy_clip_max\) is \(0.0, None\)"),
+        ({"entropy_clip_min": 1e-40}, "allowed: 1e-30 <= low"),
+        ({"entropy_clip_max": 1e-5}, r"is \(0.0001, 1e-05\); allowed"),
+        ({"entropy_clip_max": "1"}, "allowed: two numbers, or a number and None"),
         ({"weight_clip": 0.0}, "weight_clip is 0.0"),
         ({"log_groups": -1}, "log_groups is -1"),
+        ({"log_groups": 0.5}, "log_groups is 0.5; allowed: a whole number"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             GTPOConfig(**base, **bad)
     for bad in ({"beta": 0.1}, {"loss_type": "dapo"}, {"importance_sampling_level": "token"}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))} is .* allowed for GRPO-S"):

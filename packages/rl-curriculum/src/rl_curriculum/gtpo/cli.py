@@ -29,12 +29,12 @@ def train(
 ) -> None:
     """Train a language model on problems with known answers, with TRL; go on from a checkpoint."""
     try:
-        from .run import read_settings
         from .run import train as run
+        from .settings import read_settings
 
         settings = read_settings(config)
         trainer = run(settings, fresh=fresh)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
         _fail(error)
     console.print(
         f"{trainer.state.global_step} steps; the model is in {settings.output_dir / 'model'}",

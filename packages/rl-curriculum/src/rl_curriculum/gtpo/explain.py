@@ -136,7 +136,7 @@ def read_groups(path: Path) -> list[Group]:
             continue
         try:
             groups.append(_group(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{path} line {number}: {what}") from None
     if not groups:
@@ -146,7 +146,10 @@ def read_groups(path: Path) -> list[Group]:
 
 def json_lines(path: Path) -> list[str]:
     """The lines of a JSONL file, which end at newlines alone: texts may hold U+2028 and U+0085."""
-    return path.read_text(encoding="utf-8-sig").split("\n")
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from None
 
 
 def write_groups(path: Path, groups: Sequence[Group]) -> None:

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from .advantages import Normalization, shape_advantages
+from .checks import require_finite, require_whole
 from .explain import Group, Response, write_groups
 from .loss import importance_ratio
-from .weights import gtpo_weights, mean_entropy
+from .weights import checked_clips, gtpo_weights, mean_entropy
 
 try:
     from trl import GRPOConfig  # type: ignore[attr-defined]
@@ -91,26 +92,20 @@ class GTPOConfig(GRPOConfig):
     disable_dropout: bool = field(default=True, metadata={"help": "Switch dropout off."})
 
     def __post_init__(self) -> None:
-        a1, a2 = self.alpha1, self.alpha2
-        if not (a1 >= 0 and a2 >= 0 and 0 < a1 + a2 < math.inf):
-            raise ValueError(
-                f"alpha1 is {a1} and alpha2 {a2}; allowed: non-negative numbers, not both 0"
-            )
+        require_finite(0, alpha1=self.alpha1, alpha2=self.alpha2)
+        if self.alpha1 == self.alpha2 == 0:
+            raise ValueError("alpha1 and alpha2 are 0; allowed: non-negative numbers, not both 0")
         if self.normalization not in get_args(Normalization):
             raise ValueError(
                 f"normalization is {self.normalization!r}; "
                 f"allowed: {', '.join(get_args(Normalization))}"
             )
-        low, high = self.entropy_clip_min, self.entropy_clip_max
-        if not low > 0 or (high is not None and not high > low):
-            raise ValueError(
-                f"entropy_clip_min is {low} and entropy_clip_max {high}; "
-                "allowed: 0 < entropy_clip_min < entropy_clip_max"
-            )
-        if self.weight_clip is not None and not self.weight_clip > 0:
-            raise ValueError(f"weight_clip is {self.weight_clip}; allowed: positive, or None")
-        if self.log_groups < 0:
-            raise ValueError(f"log_groups is {self.log_groups}; allowed: 0 or more")
+        checked_clips(
+            (self.entropy_clip_min, self.entropy_clip_max),
+            self.weight_clip,
+            "(entropy_clip_min, entropy_clip_max)",
+        )
+        require_whole(0, log_groups=self.log_groups)
         super().__post_init__()  # type: ignore[no-untyped-call]
 
 

@@ -77,17 +77,7 @@ def gtpo_weights(
     tensor([[1.3333, 0.5000],
             [0.6667, 1.5000]])
     """
-    require_pair("entropy_clip", entropy_clip, second_none=True)
-    low, high = entropy_clip
-    if not LEAST_ENTROPY <= low < (1 / LEAST_ENTROPY if high is None else high):
-        raise ValueError(
-            f"entropy_clip is {entropy_clip!r}; "
-            f"allowed: {LEAST_ENTROPY:g} <= low < high, or high None"
-        )
-    if weight_clip is not None:
-        require_finite(0, weight_clip=weight_clip)
-        if weight_clip == 0:
-            raise ValueError(f"weight_clip is {weight_clip!r}; allowed: a positive number or None")
+    low, high = checked_clips(entropy_clip, weight_clip)
     entropy, live = _checked(entropy, mask)
     require_tensors(positive=positive)
     if positive.shape != entropy.shape[:1] or positive.dtype != torch.bool:
@@ -181,6 +171,22 @@ def checked_alpha(alpha: tuple[float, float], name: str = "alpha") -> tuple[floa
     if not (a1 >= 0 and a2 >= 0 and 0 < a1 + a2 < math.inf):
         raise ValueError(f"{name} is {alpha!r}; allowed: two non-negative numbers, not both 0")
     return a1, a2
+
+
+def checked_clips(
+    entropy_clip: tuple[float, float | None], weight_clip: float | None, name: str = "entropy_clip"
+) -> tuple[float, float | None]:
+    require_pair(name, entropy_clip, second_none=True)
+    low, high = entropy_clip
+    if not LEAST_ENTROPY <= low < (1 / LEAST_ENTROPY if high is None else high):
+        raise ValueError(
+            f"{name} is {entropy_clip!r}; allowed: {LEAST_ENTROPY:g} <= low < high, or high None"
+        )
+    if weight_clip is not None:
+        require_finite(weight_clip=weight_clip)
+        if weight_clip <= 0:
+            raise ValueError(f"weight_clip is {weight_clip!r}; allowed: a positive number or None")
+    return low, high
 
 
 def at_least_single(values: Tensor) -> Tensor:
