@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file
 from torch import nn
 from typer.testing import CliRunner
 
@@ -324,6 +324,14 @@ def test_a_module_is_saved_with_its_pattern(tmp_path: Path) -> None:
     assert torch.equal(state["0.weight"], model[0].weight)
     config = json.loads((tmp_path / "saved" / "config.json").read_text())["quantization_config"]
     assert (config["pattern"], config["activation"], config["ignore"]) == ("6:8", "int8", ["1"])
+    again = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
+    convert(again, "6:8", targets="^0$", activation="int8")
+    load_model(again, tmp_path / "saved" / "model.safetensors")
+    x = torch.ones(3, 16)
+    with torch.inference_mode():
+        assert torch.equal(again(x), model(x))
+    with pytest.raises(ValueError, match=r"no model_type .*safetensors\.torch\.load_model"):
+        load(tmp_path / "saved")
     convert(model, "2:4", targets="^1$")
     with pytest.raises(ValueError, match="allowed: one in a checkpoint"):
         save_pretrained(model, tmp_path / "again")
@@ -369,6 +377,24 @@ def test_a_hugging_face_model_goes_out_and_in(method: str, llama: Path, tmp_path
     again = load(tmp_path / "saved").eval()
     with torch.inference_mode():
         assert torch.equal(again(ids).logits, model(ids).logits)
+
+
+def test_wanda_keeps_the_bits_of_what_it_keeps(llama: Path, tmp_path: Path) -> None:
+    # A model in bfloat16 with a layer in float32, which transformers would round.
+    path = llama / "model.safetensors"
+    state = load_file(path)
+    wide = "model.layers.0.mlp.up_proj.weight"
+    save_file(
+        {k: v if k == wide else v.bfloat16() for k, v in state.items()}, path, {"format": "pt"}
+    )
+    config = json.loads((llama / "config.json").read_text()) | {"dtype": "bfloat16"}
+    (llama / "config.json").write_text(json.dumps(config))
+    convert_directory(
+        llama, tmp_path / "out", "6:8", "wanda", calibration=[torch.arange(40).view(1, 40)]
+    )
+    after = tensors(tmp_path / "out")[wide]
+    assert torch.equal(after[after != 0], state[wide][after != 0])
+    assert check(after, "6:8").worst_nnz == 6
 
 
 @pytest.mark.parametrize("ignore", [(), ("lm_head", "gate_proj")])

@@ -61,6 +61,13 @@ def test_wanda_uses_the_norms_of_each_layer(model: nn.Sequential) -> None:
     assert torch.equal(model[0].weight != 0, expected.view(32, 20) != 0)
 
 
+def test_calibration_leaves_the_mode_of_every_module(model: nn.Sequential) -> None:
+    model.train()
+    model[1].eval()
+    prune_model(model, "6:8", "wanda", calib_loader=[torch.ones(3, 20)])
+    assert [module.training for module in model] == [True, False, True, True]
+
+
 def test_layers_that_share_an_embedding_are_left() -> None:
     model = nn.Module()
     model.embed = nn.Embedding(10, 8)

@@ -206,6 +206,7 @@ def check_directory(
         if not ours:
             raise ValueError(f"{folder} names no pattern; give one, such as '6:8'")
         pattern = Settings.read(stored).pattern
+    pattern = Pattern.parse(pattern)
     ignore = Settings.read(stored).ignore if ours else ("lm_head",)
     found = {}
     for path in shards(folder):
@@ -282,7 +283,9 @@ def load(
     Raises
     ------
     ValueError
-        If `config.json` names no pattern.
+        If `config.json` names no pattern, or no type of model: `save_pretrained` saves any module,
+        and one that is none of transformers' takes its state back after `convert`, with
+        `safetensors.torch.load_model`.
     PatternViolation
         If a weight does not obey it.
 
@@ -293,10 +296,16 @@ def load(
     ValueError: nowhere has no config.json; allowed: the folder of a model
     """
     folder = Path(folder)
-    stored = storage(read_config(folder))
+    stated = read_config(folder)
+    stored = storage(stated)
     if not stored:
         raise ValueError(f"{folder} names no pattern in quantization_config")
     settings = Settings.read(stored)
+    if "model_type" not in stated:
+        raise ValueError(
+            f"{folder} has no model_type in config.json; allowed: a Hugging Face model (load the "
+            "state of another module with safetensors.torch.load_model)"
+        )
     transformers = transformers_module()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     # transformers would look for a quantiser of that name.

@@ -8,13 +8,16 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 app = typer.Typer(
     help="Prune to patterns such as 6:8, check them, and see what they gain.",
@@ -78,7 +81,6 @@ def convert(
 ) -> None:
     """Prune a checkpoint tensor by tensor; an interrupted run is continued by the same command."""
     from .backends import read_activation
-    from .checkpoint import token_chunks
     from .directory import convert_directory
     from .pruning import CALIBRATED, METHODS
 
@@ -87,7 +89,7 @@ def convert(
         if calib is not None:
             if method in METHODS and method not in CALIBRATED:
                 raise ValueError(f"calib is for {' and '.join(CALIBRATED)}, not for {method!r}")
-            calibration = partial(token_chunks, model, _read_text(calib), length, chunks)
+            calibration = partial(_tokens, model, _read_text(calib), length, chunks)
         elif method in CALIBRATED:
             raise ValueError(f"method {method!r} needs a text: --calib FILE")
         with _progress() as show:
@@ -254,6 +256,14 @@ def _positive(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
         raise ValueError(f"{name} has {text!r}; allowed: whole numbers from 1 to {MOST}")
     return int(text)
+
+
+def _tokens(model: Path, text: str, length: int, count: int) -> list[Tensor]:
+    from .checkpoint import token_chunks, transformers_module
+
+    # Its bars go to pipes too, and ours shows what takes long.
+    transformers_module().utils.logging.disable_progress_bar()
+    return token_chunks(model, text, length, count)
 
 
 def _read_text(path: Path) -> str:

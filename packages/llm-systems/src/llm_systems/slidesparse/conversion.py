@@ -87,7 +87,7 @@ def report_layer(name: str, before: Tensor, after: Tensor, pattern: Pattern) -> 
 def _energy(weight: Tensor) -> float:
     """The sum of squares, of each row in its own type and of the rows in float64."""
     found = float(torch.linalg.vector_norm(weight, dim=1).double().pow(2).sum())
-    if 1e-30 < found < math.inf or weight.dtype == torch.float64:
+    if 1e-30 < found < math.inf or weight.dtype == torch.float64 or not weight.any():
         return found
     # Squares may have left the range of float32. In float64 all takes forty times as long.
     return _energy(weight.double())
@@ -237,7 +237,7 @@ def _collect(
         return hook
 
     handles = [layer.register_forward_pre_hook(watch(n)) for n, layer in layers.items()]
-    training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         for batch in batches:
@@ -255,7 +255,8 @@ def _collect(
     finally:
         for handle in handles:
             handle.remove()
-        model.train(training)
+        for module in training:
+            module.training = True
     missing = sorted(set(layers) - set(sums))
     if missing:
         raise ValueError(

@@ -57,9 +57,9 @@ def convert_directory(
 ) -> ConversionReport:
     """Prune the checkpoint in a folder into another folder.
 
-    Files are rewritten tensor by tensor; other files are copied. An interrupted run leaves a folder
-    `.OUT.part` behind, and the same call continues it. For `"wanda"` and `"sparsegpt"` the model is
-    loaded with transformers and pruned in memory first.
+    Files are rewritten tensor by tensor; other files are copied, folders are not. An interrupted
+    run leaves a folder `.OUT.part` behind, and the same call continues it. For `"wanda"` and
+    `"sparsegpt"` the model is loaded with transformers and pruned in memory first.
 
     Parameters
     ----------
@@ -146,6 +146,9 @@ def convert_directory(
         name = entry.name.removesuffix(".weight")
         if calibrated:
             after = ready[entry.name].to(before.dtype)
+            if method == "wanda":
+                # transformers loads all weights in one type, which may have rounded what is kept.
+                after = torch.where(after == 0, after, before)
         else:
             after = before.clone()
             own = new_generator((seed * 1_000_003 + linear[entry.name]) % 2**64)
