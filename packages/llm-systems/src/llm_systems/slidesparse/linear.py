@@ -24,7 +24,7 @@ class SlideLinear(nn.Module):
     Parameters
     ----------
     in_features, out_features, bias, device, dtype
-        As of `torch.nn.Linear`. The weight starts as zeros.
+        As of `torch.nn.Linear`. There is no weight to multiply with before one is loaded.
     pattern
         Such as `"6:8"`.
     activation
