@@ -390,6 +390,10 @@ def test_explaining(tmp_path) -> None:
     assert (tmp_path / "out" / "page.html").read_text().count("<h2>") == 2
     assert "--group is 2" in call("explain", run, "--group", 2, status=2)
     assert "method is 'x'" in call("explain", run, "--method", "x", status=2)
+    before = run.read_text()
+    for place in (run, tmp_path):
+        assert "--html is" in call("explain", run, "--html", place, status=2)
+    assert run.read_text() == before
     run.write_text(json.dumps({**GROUP, "prompt": "[b]2+2[/i]="}) + "\n")
     assert "[b]2+2[/i]=" in call("explain", run)
     run.write_text("{}\n")

@@ -38,6 +38,14 @@ def test_the_worked_group() -> None:
     assert "".join(r["token"] for r in rows) == "abca.xyzx."
 
 
+def test_numbers_may_be_whole() -> None:
+    whole = Group("p", [Response(["a"], [1], 1), Response(["b"], [0], 0)])
+    rows = as_rows(explain_group(whole, "gtpo:0.5"))
+    assert [r["advantage"] for r in rows] == pytest.approx([1, -1], abs=3e-6)
+    silent = as_rows(explain_group(whole, "top-entropy"))
+    assert [f"{r['advantage']:+.1f}" for r in silent] == ["+1.0", "+0.0"]
+
+
 def test_other_methods() -> None:
     plain = as_rows(explain_group(GROUP, "dapo"))
     assert [r["advantage"] for r in plain] == pytest.approx([1] * 5 + [-1] * 5, abs=3e-6)
@@ -94,6 +102,7 @@ def test_a_middling_reward_is_on_the_side_that_training_puts_it_on() -> None:
         ("nonsense", "line 2"),
         ("[]", "line 2: allowed: an object"),
         ('{"prompt": "p"}', "line 2: no 'responses'"),
+        ('{"prompt": "p", "responses": ["a"]}', "line 2: response 0 is 'a'; allowed: an object"),
         (
             '{"prompt": "p", "responses": [{"tokens": ["a"], "entropy": [1]}]}',
             "line 2: no 'reward'",

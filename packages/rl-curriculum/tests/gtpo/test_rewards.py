@@ -194,5 +194,8 @@ def test_rewards() -> None:
     for wrong in (None, True, 5, b"7", [], [None], {"content": "7"}):
         with pytest.raises(TypeError, match=r"completion is .*allowed: a text"):
             boxed_reward([wrong], ["7"])
+    for wrong in (5, ["7"], {"text": "7"}):
+        with pytest.raises(TypeError, match=r"completion has the content .*allowed: a text"):
+            boxed_reward([[{"role": "assistant", "content": wrong}]], ["7"])
     with pytest.raises(ValueError, match="there are 2 completions and 1 answers"):
         boxed_reward(["a", "b"], ["1"])

@@ -341,6 +341,14 @@ def test_reasoning_gym(tmp_path) -> None:
     chat = [[{"role": "assistant", "content": text}] for text in right]
     assert score(completions=chat, **named) == [1.0] * 6
 
+    for name, more in (("nothing", {}), ("chain_sum", {"size": 0}), ("chain_sum", {"sizes": 2})):
+        with pytest.raises(ValueError, match=f"name is '{name}' with"):
+            gym_dataset(name, **more)
+    with pytest.raises(TypeError, match="source is a Dataset"):
+        gym_reward(rows)
+    with pytest.raises(TypeError, match="allowed: entry among them"):
+        score(completions=right, answer=right)
+
     from rl_curriculum.gtpo.character_model import character_model
 
     characters = "".join(sorted(set("".join([*rows["prompt"], *right]))))
@@ -401,23 +409,52 @@ Path(sys.argv[2], f"rank-{rank}.json").write_text(json.dumps({"rows": rows, "rew
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("per_device", [2, 6])
-def test_a_group_on_two_processes_is_one_group(tmp_path, per_device) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(TWO_PROCESSES)
+IN_PARTS = """
+import importlib.util, sys, torch
+spec = importlib.util.spec_from_file_location("helpers", sys.argv[1])
+helpers = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(helpers)
+from rl_curriculum.gtpo.trl import GTPOConfig, GTPOTrainer
+def run(name, steps, resume=None):
+    return helpers.train(
+        GTPOTrainer, GTPOConfig, f"{sys.argv[2]}/{name}", alpha1=0.5, alpha2=0.5, max_steps=steps,
+        per_device_train_batch_size=2, steps_per_generation=4, num_iterations=2, resume=resume,
+        save_strategy="steps", save_steps=1, lr_scheduler_type="constant",
+    )
+whole = run("whole", 7)
+run("parts", 3)
+parts = run("parts", 7, f"{sys.argv[2]}/parts/checkpoint-3")
+assert parts.losses == whole.losses[3:]
+assert torch.equal(helpers.parameters(parts), helpers.parameters(whole))
+"""
+
+
+def on_two_processes(script: str, folder: Path, *arguments: object) -> None:
+    path = folder / "run.py"
+    path.write_text(script)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
             *("--nproc-per-node", "2"),
-            *(str(script), str(Path(__file__).with_name("trl_helpers.py")), str(tmp_path)),
-            str(per_device),
+            *(str(path), str(Path(__file__).with_name("trl_helpers.py")), str(folder)),
+            *map(str, arguments),
         ],
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_inside_a_batch_of_completions(tmp_path) -> None:
+    on_two_processes(IN_PARTS, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per_device", [2, 6])
+def test_a_group_on_two_processes_is_one_group(tmp_path, per_device) -> None:
+    on_two_processes(TWO_PROCESSES, tmp_path, per_device)
     ranks = [json.loads((tmp_path / f"rank-{r}.json").read_text()) for r in (0, 1)]
     contrast = 0
     for step in range(3):

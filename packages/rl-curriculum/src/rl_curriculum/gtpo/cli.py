@@ -63,6 +63,8 @@ def explain(
         groups = read_groups(run)
         if not 0 <= group < len(groups):
             raise ValueError(f"--group is {group}; allowed: 0 to {len(groups) - 1}")
+        if picture is not None and (picture.is_dir() or picture.resolve() == run.resolve()):
+            raise ValueError(f"--html is {str(picture)!r}; allowed: a file that is not the run")
         explained = explain_group(groups[group], method)
         if picture is not None:
             page = as_html([explain_group(g, method) for g in groups])

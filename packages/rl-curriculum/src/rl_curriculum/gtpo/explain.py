@@ -101,7 +101,8 @@ def explain_group(group: Group, method: str | Method = "gtpo") -> Explanation:
     for row, response in enumerate(group.responses):
         entropy[row, : len(response.tokens)] = torch.tensor(response.entropy)
         mask[row, : len(response.tokens)] = True
-    rewards = torch.tensor([math.nan if r.reward is None else r.reward for r in group.responses])
+    given = [math.nan if r.reward is None else r.reward for r in group.responses]
+    rewards = torch.tensor(given, dtype=entropy.dtype)
     advantages, kept = how.advantages(rewards, entropy, mask, size)
     known = ~rewards.isnan()
     weights = torch.ones_like(entropy)
@@ -109,7 +110,8 @@ def explain_group(group: Group, method: str | Method = "gtpo") -> Explanation:
         units, live = (entropy, mask) if how.credit == "token" else mean_entropy(entropy, mask)
         right = grpo_advantages(rewards, size) > 0
         weights = weights * sum(gtpo_weights(units, live & known[:, None], right, size))
-    return Explanation(group, how, weights * mask, advantages * kept)
+    # Adding 0 takes the sign from a zero.
+    return Explanation(group, how, weights * mask, advantages * kept + 0.0)
 
 
 def read_groups(path: Path) -> list[Group]:
@@ -174,6 +176,8 @@ def _group(value: Any) -> Group:
         raise TypeError("allowed: an object with a prompt and a list of responses")
     responses = []
     for place, item in enumerate(value["responses"]):
+        if not isinstance(item, dict):
+            raise TypeError(f"response {place} is {item!r}; allowed: an object")
         tokens, entropy, reward = item["tokens"], item["entropy"], item["reward"]
         try:
             responses.append(Response(tokens, entropy, reward))

@@ -38,7 +38,10 @@ def gym_dataset(name: str, **settings: Any) -> Any:
     import reasoning_gym  # type: ignore[import-untyped]
     from datasets import Dataset  # type: ignore[import-untyped]
 
-    source = reasoning_gym.create_dataset(name, **settings)
+    try:
+        source = reasoning_gym.create_dataset(name, **settings)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"name is {name!r} with {settings}: {error}") from error
     entries = [source[i] for i in range(len(source))]
     return Dataset.from_dict(
         {
@@ -57,6 +60,11 @@ def gym_reward(source: Any) -> Reward:
     source
         The data set of `reasoning_gym` that `gym_dataset` was made from, or another of its kind.
 
+    Raises
+    ------
+    TypeError
+        If `source` scores no answers; when called, if there is no column `entry`.
+
     Examples
     --------
     >>> import reasoning_gym
@@ -65,8 +73,12 @@ def gym_reward(source: Any) -> Reward:
     >>> reward(rows["answer"], entry=rows["entry"])
     [1.0, 1.0]
     """
+    if not hasattr(source, "score_answer"):
+        raise TypeError(f"source is a {type(source).__name__}; allowed: what has score_answer")
 
     def gym(completions: Sequence[Any], **columns: Any) -> list[float]:
+        if "entry" not in columns:
+            raise TypeError(f"there are the columns {sorted(columns)}; allowed: entry among them")
         pairs = zip(completions, columns["entry"], strict=True)
         return [
             float(source.score_answer(completion_text(c).strip(), json.loads(entry)))

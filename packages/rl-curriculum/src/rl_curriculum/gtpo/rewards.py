@@ -122,6 +122,8 @@ def completion_text(completion: Any) -> str:
     content = last.get("content") or ""
     if isinstance(content, str):
         return content
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise TypeError(f"completion has the content {content!r}; allowed: a text, or blocks")
     return "".join(block.get("text") or "" for block in content)
 
 
