@@ -155,6 +155,8 @@ def test_wrong_use_is_refused() -> None:
 
     with pytest.raises(ValueError, match="empty"):
         CurriculumVectorEnv([])
+    with pytest.raises(TypeError, match="functions that make an environment"):
+        CurriculumVectorEnv([gym.make("CartPole-v1")])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="both or not at all"):
         CurriculumVectorEnv([make], LevelSampler(3))
     with pytest.raises(ValueError, match="capacity 1"):

@@ -466,6 +466,9 @@ def test_bad_input_is_refused(random_rollout) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             pace_scores(policy, batch, **kwargs)
+    frozen = MLPPolicy(5, 3, seed=0).requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameter that requires a gradient"):
+        pace_scores(frozen, batch)
     coupled = MLPPolicy(5, 3, seed=0)
     coupled.trunk.append(nn.BatchNorm1d(128))
     with pytest.raises(ValueError, match="batch normalisation"):

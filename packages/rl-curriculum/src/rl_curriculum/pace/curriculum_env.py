@@ -127,6 +127,11 @@ class CurriculumVectorEnv(VectorEnv[Any, Any, Any]):
             makers = [_Wrapped(make, set_level) for make in env_fns]
             if not makers:
                 raise ValueError("env_fns is empty; allowed: at least one function")
+            for make in env_fns:
+                if not callable(make):
+                    raise TypeError(
+                        f"env_fns holds {make!r}; allowed: functions that make an environment"
+                    )
             kind: Any = AsyncVectorEnv if asynchronous else SyncVectorEnv
             inner = kind(makers, autoreset_mode=AutoresetMode.DISABLED)
         if (sampler is None) != (generator is None):

@@ -25,7 +25,10 @@ _CALLS = 64
 
 def named_trainable(policy: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name."""
-    return {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    found = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    if not found:
+        raise ValueError("policy has no parameter that requires a gradient; allowed: at least one")
+    return found
 
 
 def dense_only(policy: nn.Module, names: Sequence[str]) -> bool:
