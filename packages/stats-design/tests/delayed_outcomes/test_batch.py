@@ -4,9 +4,12 @@ import pytest
 
 from stats_design.delayed_outcomes import (
     SmallSampleWarning,
+    assign,
     boundary,
     delayed_confseq,
     eta2_for,
+    make_design,
+    simulate_dataset,
     target_clock_from_pilot,
 )
 
@@ -256,3 +259,87 @@ def test_the_running_clock_is_no_tuning():
     # eta2_for(current clock) at every look would be accepted by no function: settings are scalars.
     with pytest.raises(ValueError, match="one an arm"):
         delayed_confseq(units_of(), propensity=0.5, eta2=eta2_for(np.arange(1, 5), 0.05))
+
+
+COLUMNS = {
+    "entry_time": [0.0, 0.0, 1.0, 2.0],
+    "treatment": [1, 0, 1, 0],
+    "propensity": [0.5] * 4,
+    "outcome_time": [3.0, 5.0, None, 4.0],
+    "outcome_value": [1.0, 1.0, None, 1.0],
+}
+
+
+@pytest.mark.parametrize("column", ["propensity", "outcome_value"])
+def test_a_column_that_is_not_numbers_is_named(column):
+    units = pd.DataFrame({**COLUMNS, column: ["1", "x", "0.5", "1"]})
+    with pytest.raises(ValueError, match=f"{column} is not all numbers: .*'x'"):
+        delayed_confseq(units, [5.0], eta2=1.0)
+
+
+def test_a_column_given_twice_is_named():
+    units = pd.DataFrame(COLUMNS)
+    units = pd.concat([units, units[["entry_time"]]], axis=1)
+    with pytest.raises(ValueError, match=r"units has the columns \['entry_time'\] twice"):
+        delayed_confseq(units, [5.0], eta2=1.0)
+
+
+def test_values_whose_squares_overflow_are_refused():
+    units = pd.DataFrame({**COLUMNS, "outcome_value": [1e200, 1.0, None, 1.0]})
+    with pytest.raises(ValueError, match=r"outcome_value is 1e\+200 in row 0"):
+        delayed_confseq(units, [5.0], eta2=1.0)
+
+
+def rare_arm():
+    """100 units that have a chance of 1% of arm "a" each, and none of them is in it."""
+    return pd.DataFrame(
+        {
+            "entry_time": 0.0,
+            "treatment": ["b", "c"] * 50,
+            "propensity": 0.495,
+            "outcome_time": 1.0,
+            "outcome_value": 1.0,
+        }
+    )
+
+
+RARE = {"arms": ("a", "b", "c"), "value_range": (0, 1), "target_clock": 100.0}
+
+
+def test_three_arms_need_their_smallest_propensities_declared():
+    # The chances that units show are those of their own arms. Taken for the smallest ones of arm
+    # "a" they would give an upper bound far below its total of 100, in 37% of the assignments.
+    units = rare_arm()
+    with pytest.raises(ValueError, match="smallest_propensity"):
+        delayed_confseq(units, [1.0], **RARE)
+    assert delayed_confseq(units, [1.0], **RARE, smallest_propensity=0.495)["upper_a"][0] < 20
+    found = delayed_confseq(units, [1.0], **RARE, smallest_propensity=(0.01, 0.495, 0.495))
+    assert found["upper_a"][0] >= 100
+
+
+def test_three_arms_may_show_less_than_another_arm_declares():
+    units = rare_arm()
+    units.loc[0, ["treatment", "propensity"]] = ["a", 0.01]
+    declared = (0.01, 0.495, 0.495)
+    assert delayed_confseq(units, [1.0], **RARE, smallest_propensity=declared)["events_a"][0] == 1
+    with pytest.raises(ValueError, match="goes down to"):
+        delayed_confseq(units, [1.0], **RARE, smallest_propensity=(0.02, 0.495, 0.495))
+
+
+def test_a_smallest_propensity_above_the_shared_one_is_refused():
+    with pytest.raises(ValueError, match="at most the propensity of each arm"):
+        make_design(
+            arms=(0, 1), propensity=0.1, smallest_propensity=0.5, value_range=(0, 1), eta2=1.0
+        )
+
+
+@pytest.mark.parametrize("expected", [0, -1, float("nan"), float("inf")])
+def test_a_pilot_is_scaled_to_a_positive_number_of_entries(expected):
+    with pytest.raises(ValueError, match="expected_entries is"):
+        target_clock_from_pilot(pd.DataFrame(COLUMNS), expected)
+
+
+@pytest.mark.parametrize("assigned", [[1, 0], [0, 1, 2]])
+def test_an_assignment_that_is_none_is_refused(assigned):
+    with pytest.raises(ValueError, match="assigned is"):
+        assign(simulate_dataset("null", 3, 0), assigned=assigned)

@@ -179,3 +179,14 @@ def test_bad_input(call):
 def test_alpha_of_another_type():
     with pytest.raises(TypeError, match="alpha"):
         boundary(1, "0.05", 1)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("p", [1e-10, 1e-3, 0.5])
+def test_p_value_keeps_its_digits_when_the_clocks_differ_by_far(p, swapped):
+    clocks, mixing, shares = (1.9e10, 3.8e-8), (1.9e4, 2.0e5), (0.05, 0.95)
+    parts = zip(clocks, mixing, shares, strict=True)
+    effect = sum(boundary(v, s * p, e) for v, e, s in parts)
+    if swapped:
+        clocks, mixing, shares = clocks[::-1], mixing[::-1], shares[::-1]
+    assert sequential_p(effect, *clocks, mixing, shares) == pytest.approx(p, rel=1e-11)

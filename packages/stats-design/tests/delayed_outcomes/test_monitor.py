@@ -1,3 +1,7 @@
+import datetime
+import json
+
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pytest
@@ -473,3 +477,112 @@ def test_picture_has_three_panels(logs, settings, tmp_path):
     figure = monitor.plot(every=2.0)
     assert [ax.get_yscale() for ax in figure.axes] == ["linear", "linear", "log"]
     figure.savefig(tmp_path / "x.png")
+
+
+def test_numpy_integers_are_units():
+    monitor = small()
+    monitor.enter(np.int64(7), 0.0, "treatment")
+    monitor.event(7, 1.0, 2)
+    again = DelayedOutcomeMonitor.from_json(monitor.to_json())
+    assert again.snapshot().effect == 4.0
+
+
+@pytest.mark.parametrize("unit", [True, 1.5, None])
+def test_other_identifiers_are_refused(unit):
+    with pytest.raises(TypeError, match="unit is"):
+        small().enter(unit, 0.0, "treatment")
+
+
+@pytest.mark.parametrize("value", ["3", None, pd.NA, [1.0]])
+def test_a_value_that_is_no_number_is_named(value):
+    with pytest.raises(TypeError, match="value of unit 'a' is"):
+        started().event("a", 2.0, value)
+
+
+def test_a_propensity_that_is_no_number_is_named():
+    with pytest.raises(TypeError, match=r"propensity is '0\.5'"):
+        small().enter("a", 0.0, "treatment", "0.5")
+
+
+def test_values_whose_squares_overflow_are_refused():
+    monitor = DelayedOutcomeMonitor(propensity=0.5, eta2=1.0)
+    monitor.enter("a", 0.0, "treatment")
+    with pytest.raises(ValueError, match=r"value of unit 'a' is 1e\+200"):
+        monitor.event("a", 1.0, 1e200)
+    monitor.event("a", 1.0, 1e60)
+    now = monitor.snapshot()
+    assert np.isfinite([now.effect_lower, now.effect_upper]).all()
+    with pytest.raises(ValueError, match="value_range is"):
+        small(value_range=(0, 1e200))
+
+
+@pytest.mark.parametrize("arm", ["treatment", "unknown"])
+def test_a_refused_first_record_does_not_fix_the_kind_of_times(arm):
+    monitor = small(propensity=None, smallest_propensity=0.1)
+    with pytest.raises(ValueError, match="allowed"):
+        monitor.enter("a", 1.0, arm)
+    monitor.enter("a", pd.Timestamp("2026-01-01"), "treatment", 0.5)
+    assert monitor.watermark == pd.Timestamp("2026-01-01")
+
+
+def test_the_propensity_stays_once_units_have_entered():
+    monitor = started()
+    with pytest.raises(RuntimeError, match="units have entered"):
+        monitor.tune(propensity=0.1)
+    small().tune(propensity=0.1)
+
+
+def test_tuning_may_not_exclude_units_that_have_entered():
+    monitor = DelayedOutcomeMonitor(target_clock=10.0)
+    monitor.enter("a", 0.0, "control", 0.05)
+    exact = {"value_range": (0, 5), "method": "exact"}
+    with pytest.raises(ValueError, match="not below smallest_propensity"):
+        monitor.tune(**exact, smallest_propensity=0.1)
+    monitor.tune(**exact, smallest_propensity=0.05)
+    assert monitor.design.method == "exact"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: state.pop("settings"),
+        lambda state: state["settings"].pop("arms"),
+        lambda state: state.update(late="never"),
+        lambda state: state.update(recurrent="never"),
+        lambda state: state.update(growth=[]),
+        lambda state: state.update(unit="ab", event=["x", 1]),
+        lambda state: state["entry"].pop(),
+        lambda state: state.update(timeline={"kind": "numbers", "zon": None}),
+    ],
+)
+def test_a_damaged_state_is_refused(damage):
+    state = json.loads(started().to_json())
+    damage(state)
+    with pytest.raises(ValueError, match="the state is damaged"):
+        DelayedOutcomeMonitor.from_json(json.dumps(state))
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        datetime.timezone(datetime.timedelta(hours=5, minutes=30), "X"),
+        dateutil.tz.tzoffset("foo", 19_800),
+        "Asia/Kolkata",
+    ],
+)
+def test_times_in_any_zone_come_back_as_the_same_instant(zone):
+    time = pd.Timestamp("2026-01-01 12:00", tz="UTC").tz_convert(zone)
+    monitor = small()
+    monitor.enter("a", time, "treatment")
+    again = DelayedOutcomeMonitor.from_json(monitor.to_json())
+    assert again.snapshot().time == monitor.snapshot().time == time
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_times_of_arrow_keep_their_zone(zone):
+    arrow = pytest.importorskip("pyarrow")
+    times = pd.date_range("2026-01-01", periods=2, tz=zone)
+    column = pd.Series(times).astype(pd.ArrowDtype(arrow.timestamp("us", tz=zone)))
+    monitor = small()
+    monitor.update(pd.DataFrame({"unit": [1, 2], "time": column, "arm": ["control", "treatment"]}))
+    assert monitor.watermark == times[1]

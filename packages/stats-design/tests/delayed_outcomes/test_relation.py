@@ -103,6 +103,7 @@ def test_text_labels_with_quotes_and_three_arms():
         }
     )
     kw = {"arms": ("it's", "b", "c"), "value_range": (0, 1), "target_clock": 100.0}
+    kw["smallest_propensity"] = 1 / 3
     found = delayed_confseq(duckdb.from_df(units), [100.0, 299.0], **kw)
     assert_same(found, delayed_confseq(units, [100.0, 299.0], **kw))
 

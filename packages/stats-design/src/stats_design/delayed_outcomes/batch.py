@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from stats_design.delayed_outcomes.boundary import Floats
 from stats_design.delayed_outcomes.design import (
+    LARGEST_VALUE,
     Arm,
     Design,
     Method,
@@ -83,6 +85,25 @@ def sums_at(units: Units, times: Floats, design: Design) -> Sums:
     return Sums(entered, totals(None), totals(y / pi), totals((1 - pi) * (y / pi) ** 2), growth)
 
 
+def check_columns(columns: Iterable[str], wanted: Sequence[str], name: str) -> None:
+    """Refuse a table that lacks a column, or has it twice."""
+    counts = Counter(columns)
+    missing = [c for c in wanted if not counts[c]]
+    if missing:
+        raise ValueError(f"{name} lacks the columns {missing}; allowed: a table with {wanted}")
+    twice = [c for c in wanted if counts[c] > 1]
+    if twice:
+        raise ValueError(f"{name} has the columns {twice} twice; allowed: each once")
+
+
+def number_column(frame: pd.DataFrame, name: str) -> Floats:
+    """A column as float64, missing values as NaN; ValueError if it is not all numbers."""
+    try:
+        return np.asarray(frame[name].to_numpy(dtype=np.float64, na_value=np.nan))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} is not all numbers: {error}; allowed: numbers") from None
+
+
 def check_values(
     values: Floats,
     happened: NDArray[np.bool_],
@@ -90,11 +111,12 @@ def check_values(
     name: str,
 ) -> None:
     """Refuse values of events that are missing, infinite or outside the declared range."""
-    bad = happened & ~np.isfinite(values)
+    bad = happened & ~(np.abs(values) <= LARGEST_VALUE)
     if bad.any():
         row = np.flatnonzero(bad)[0]
         raise ValueError(
-            f"{name} is {values[row]} in row {row}, where there is an event; allowed: finite"
+            f"{name} is {values[row]} in row {row}, where there is an event; allowed: a number "
+            f"within {LARGEST_VALUE:g} of 0"
         )
     if value_range is not None:
         bad = happened & ((values < value_range[0]) | (values > value_range[1]))
@@ -123,9 +145,7 @@ def read_units(units: pd.DataFrame, arms: tuple[Arm, ...], shared: Any) -> tuple
     there are more.
     """
     wanted = [*COLUMNS, *([] if shared is not None else ["propensity"])]
-    missing = [c for c in wanted if c not in units.columns]
-    if missing:
-        raise ValueError(f"units lacks the columns {missing}; allowed: a table with {wanted}")
+    check_columns(units.columns, wanted, "units")
     timeline = Timeline.of(units["entry_time"], "entry_time")
     entry = timeline.numbers(units["entry_time"], "entry_time")
     if not np.all(np.isfinite(entry)):
@@ -138,7 +158,7 @@ def read_units(units: pd.DataFrame, arms: tuple[Arm, ...], shared: Any) -> tuple
         raise ValueError(f"outcome_time is before entry_time in row {row}; allowed: not before")
     arm = arm_indices(units["treatment"], arms, "treatment")
     if shared is None:
-        chance = units["propensity"].to_numpy(dtype=np.float64)
+        chance = number_column(units, "propensity")
         bad = ~((chance > 0) & (chance < 1))
         if bad.any():
             row = np.flatnonzero(bad)[0]
@@ -147,24 +167,26 @@ def read_units(units: pd.DataFrame, arms: tuple[Arm, ...], shared: Any) -> tuple
             chance = np.where(arm == 1, chance, 1 - chance)
     else:
         chance = np.asarray(shared, dtype=np.float64)[arm]
-    value = np.where(
-        np.isfinite(event), units["outcome_value"].to_numpy(dtype=np.float64, na_value=np.nan), 0.0
-    )
+    value = np.where(np.isfinite(event), number_column(units, "outcome_value"), 0.0)
     return Units(entry, event, arm, chance, value), timeline
 
 
-def smallest_by_arm(units: Units, arms: tuple[Arm, ...]) -> tuple[float, ...]:
-    """Smallest probability of each arm that the units' design propensities imply."""
-    if len(arms) == 2:
+def smallest_by_arm(units: Units, arms: int) -> tuple[float, ...]:
+    """Smallest probability of each arm that the units show.
+
+    With two arms a unit shows both probabilities, whatever its assignment. With more it shows only
+    that of its own arm: these smallest ones depend on the assignment, and can refute what was
+    declared but not replace it.
+    """
+    if arms == 2:
         second = np.where(units.arm == 1, units.chance, 1 - units.chance)
         return (float(np.min(1 - second, initial=0.5)), float(np.min(second, initial=0.5)))
-    # A unit shows only the probability of its own arm; the least seen bounds every arm's.
-    least = float(np.min(units.chance, initial=1 / len(arms)))
-    return tuple(least for _ in arms)
+    return tuple(float(np.min(units.chance[units.arm == k], initial=1.0)) for k in range(arms))
 
 
-def check_smallest(seen: tuple[float, ...], declared: tuple[float, ...]) -> None:
+def check_smallest(units: Units, declared: tuple[float, ...]) -> None:
     """Refuse units whose probabilities are below the declared smallest ones."""
+    seen = smallest_by_arm(units, len(declared))
     if any(have < least - 1e-12 for have, least in zip(seen, declared, strict=True)):
         raise ValueError(
             f"propensity goes down to {seen} in the arms; allowed: not below "
@@ -205,10 +227,15 @@ def target_clock_from_pilot(
     2.0
     """
     labels = check_arms(arms)
+    if not (np.isfinite(expected_entries) and expected_entries > 0):
+        raise ValueError(
+            f"expected_entries is {expected_entries!r}; allowed: a positive finite number"
+        )
     units, _ = read_units(pilot, labels, arm_propensities(propensity, labels))
     check_values(units.value, np.isfinite(units.event), None, "outcome_value")
     terms = (1 - units.chance) * (units.value / units.chance) ** 2
-    clocks = np.bincount(units.arm, terms, minlength=len(labels)) * expected_entries / len(pilot)
+    clocks = np.bincount(units.arm, terms, minlength=len(labels)) / max(len(pilot), 1)
+    clocks *= expected_entries
     if not np.all(clocks > 0):
         raise ValueError("pilot has an arm without events; allowed: events in every arm")
     return dict(zip(labels, clocks.tolist(), strict=True))
@@ -315,11 +342,11 @@ eta2, alpha_split, smallest_propensity
 
         return augmented(units, times, every, augmentation, settings)
     arrays, timeline = read_units(units, labels, arm_propensities(propensity, labels))
-    least = smallest_by_arm(arrays, labels) if propensity is None else None
-    declared = least if smallest_propensity is None else smallest_propensity
-    design = make_design(smallest_propensity=declared, **settings)
-    if least is not None and design.smallest_propensity is not None:
-        check_smallest(least, design.smallest_propensity)
+    if propensity is None and smallest_propensity is None and len(labels) == 2:
+        smallest_propensity = smallest_by_arm(arrays, 2)
+    design = make_design(smallest_propensity=smallest_propensity, **settings)
+    if propensity is None and design.method == "exact" and design.smallest_propensity is not None:
+        check_smallest(arrays, design.smallest_propensity)
     happened = np.isfinite(arrays.event)
     check_values(arrays.value, happened, design.value_range, "outcome_value")
     looks = look_times(timeline, times, every, arrays.entry, arrays.event)

@@ -235,7 +235,9 @@ def sequential_p(
     c0 = np.log((v0 * eta0 + 1) / shares[0] ** 2)
     c1 = np.log((v1 * eta1 + 1) / shares[1] ** 2)
     slack = e**2 - s1 * (c1 - c0)
-    root = np.sqrt(np.maximum(e**2 + (s1 / s0 - 1) * slack, 0.0))
+    # e^2 + (S1/S0 - 1) slack, without the difference of nearly equal numbers for S1 << S0.
+    ratio = s1 / s0
+    root = np.sqrt(np.maximum(ratio * e**2 + (1 - ratio) * s1 * (c1 - c0), 0.0))
     excluded = e > np.sqrt(s0 * c0) + np.sqrt(s1 * c1)
     # The form with the root in the denominator keeps its digits when S0 and S1 are close.
     q = np.where(excluded, slack, 0.0) / np.where(excluded, e + root, 1.0)

@@ -22,6 +22,9 @@ Arm = str | int
 Method = Literal["auto", "exact", "asymptotic"]
 PerArm = float | Sequence[float] | Mapping[Any, float] | None
 
+# Fourth powers of values, over powers of probabilities, stay finite up to here.
+LARGEST_VALUE = 1e60
+
 
 @dataclass(frozen=True)
 class Design:
@@ -182,7 +185,8 @@ def make_design(
         Level of each arm, adding up to `alpha`; equal parts by default.
     smallest_propensity
         Smallest probability of each arm over all units, for the exact method with propensities
-        that differ between units.
+        that differ between units. `delayed_confseq` finds it itself for two arms; with more a unit
+        shows only the probability of the arm it is in.
     adaptive
         Must stay False: propensities that depend on other units' outcomes or assignments break the
         guarantee.
@@ -214,8 +218,11 @@ def make_design(
         if len(value_range) != 2:
             raise ValueError(f"value_range is {value_range!r}; allowed: (smallest, largest)")
         low, high = (float(v) for v in value_range)
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"value_range is {value_range!r}; allowed: finite, smallest < largest")
+        if not -LARGEST_VALUE <= low < high <= LARGEST_VALUE:
+            raise ValueError(
+                f"value_range is {value_range!r}; allowed: smallest < largest, both within "
+                f"{LARGEST_VALUE:g} of 0"
+            )
         bounds = (low, high)
     if method == "exact" and bounds is None:
         raise ValueError("method is 'exact' without value_range; allowed: with (smallest, largest)")
@@ -232,6 +239,13 @@ def make_design(
         smallest = _per_arm(smallest_propensity, labels, "smallest_propensity")
         if not all(p < 1 for p in smallest):
             raise ValueError(f"smallest_propensity is {smallest_propensity!r}; allowed: in (0, 1)")
+        if chances is not None and any(
+            have < least - 1e-12 for have, least in zip(chances, smallest, strict=True)
+        ):
+            raise ValueError(
+                f"smallest_propensity is {smallest_propensity!r} with propensity {chances}; "
+                "allowed: at most the propensity of each arm"
+            )
     if chosen == "exact" and smallest is None:
         raise ValueError(
             "propensity and smallest_propensity are missing; the exact method needs one of them"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stats_design.delayed_outcomes.batch import Units, sums_at
-from stats_design.delayed_outcomes.design import Design
+from stats_design.delayed_outcomes.design import LARGEST_VALUE, Design
 from stats_design.delayed_outcomes.exact import log_growth
 from stats_design.delayed_outcomes.intervals import Sums
 from stats_design.delayed_outcomes.timeline import NUMBER, Timeline
@@ -18,6 +18,16 @@ from stats_design.delayed_outcomes.timeline import NUMBER, Timeline
 Late = Literal["error", "revise", "ingest"]
 Recurrent = Literal["error", "first", "sum_window"]
 _BUFFER = 1024
+
+
+def _real(value: Any, what: str) -> float:
+    """A single number as a float; TypeError for text and what else is none."""
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what} is {value!r}; allowed: a number")
 
 
 class LateEventError(ValueError):
@@ -36,6 +46,10 @@ class Ledger:
     """
 
     def __init__(self, design: Design, late: Late, recurrent: Recurrent) -> None:
+        if late not in ("error", "revise", "ingest"):
+            raise ValueError(f"late is {late!r}; allowed: 'error', 'revise', 'ingest'")
+        if recurrent not in ("error", "first", "sum_window"):
+            raise ValueError(f"recurrent is {recurrent!r}; allowed: 'error', 'first', 'sum_window'")
         self.design = design
         self.late: Late = late
         self.recurrent: Recurrent = recurrent
@@ -72,7 +86,9 @@ class Ledger:
     def chance_of(self, arm: int, propensity: float | None) -> float:
         """Probability of a unit's own arm; ValueError if it is not allowed."""
         design = self.design
-        if propensity is None or propensity != propensity:
+        if propensity is not None:
+            propensity = _real(propensity, "propensity")
+        if propensity is None or math.isnan(propensity):
             if design.propensity is None:
                 raise ValueError("propensity is missing; allowed: one for the monitor or each unit")
             return design.propensity[arm]
@@ -87,11 +103,13 @@ class Ledger:
                         f"propensity is {propensity!r}; allowed: not below smallest_propensity = "
                         f"{design.smallest_propensity}"
                     )
-        return 1 - propensity if two and arm == 0 else float(propensity)
+        return 1 - propensity if two and arm == 0 else propensity
 
     def enter(self, unit: str | int, at: float, arm: int, propensity: float | None) -> None:
         """Add a unit."""
-        if not isinstance(unit, (str, int)):
+        if isinstance(unit, np.integer):
+            unit = int(unit)
+        if isinstance(unit, bool) or not isinstance(unit, (str, int)):
             raise TypeError(f"unit is {unit!r}; allowed: text or an integer")
         if not math.isfinite(at):
             raise ValueError(f"time of entry of unit {unit!r} is missing; allowed: a finite time")
@@ -131,11 +149,15 @@ class Ledger:
         """Add an outcome of a unit at a finite time."""
         if at < self.entry[row]:
             raise ValueError(f"outcome of unit {unit!r} is before its entry; allowed: not before")
+        if type(value) is not float:
+            value = _real(value, f"value of unit {unit!r}")
         # The comparison is false for NaN too.
-        if not -math.inf < value < math.inf:
-            raise ValueError(f"value of unit {unit!r} is {value!r}; allowed: a finite number")
+        if not -LARGEST_VALUE <= value <= LARGEST_VALUE:
+            raise ValueError(
+                f"value of unit {unit!r} is {value!r}; allowed: within {LARGEST_VALUE:g} of 0"
+            )
         if self.recurrent == "sum_window":
-            self._outcome_in_window(unit, row, at, float(value))
+            self._outcome_in_window(unit, row, at, value)
             return
         bounds = self.design.value_range
         if bounds is not None and not bounds[0] <= value <= bounds[1]:
@@ -151,7 +173,7 @@ class Ledger:
             at = self._late_time(at, f"outcome of unit {unit!r}")
         else:
             self.now = at
-        self._count(row, at, float(value))
+        self._count(row, at, value)
 
     def _note(self, row: int) -> None:
         if self._journal is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from stats_design.delayed_outcomes import state
-from stats_design.delayed_outcomes.batch import look_times, sums_at
+from stats_design.delayed_outcomes.batch import check_smallest, look_times, sums_at
 from stats_design.delayed_outcomes.design import Arm, Design, Method, PerArm, make_design
 from stats_design.delayed_outcomes.intervals import table
 from stats_design.delayed_outcomes.ledger import (
@@ -111,17 +111,14 @@ alpha_split, smallest_propensity, adaptive
             "adaptive": adaptive,
         }
         design = make_design(**self._settings)
-        if late not in ("error", "revise", "ingest"):
-            raise ValueError(f"late is {late!r}; allowed: 'error', 'revise', 'ingest'")
-        if recurrent not in ("error", "first", "sum_window"):
-            raise ValueError(f"recurrent is {recurrent!r}; allowed: 'error', 'first', 'sum_window'")
+        ledger = Ledger(design, late, recurrent)
         if (window is not None) != (recurrent == "sum_window"):
             raise ValueError(
                 f"window is {window!r} with recurrent={recurrent!r}; allowed: a window with "
                 "'sum_window', and with nothing else"
             )
         self._window = window
-        self._ledger = Ledger(design, late, recurrent)
+        self._ledger = ledger
         self._index = {label: k for k, label in enumerate(design.arms)}
         # Outcomes behind the sums of windows, so that records given again can be recognised.
         self._seen: Seen = {}
@@ -156,17 +153,27 @@ alpha_split, smallest_propensity, adaptive
         Raises
         ------
         RuntimeError
-            After the first event: a tuning that knows outcomes voids the guarantee.
+            After the first event: a tuning that knows outcomes voids the guarantee. For the
+            `propensity` after the first entry: it is the one that units were assigned with.
+        ValueError
+            As `make_design`; or if units have entered that the new settings do not allow.
         """
-        if sum(self._ledger.events) or self._ledger.partial:
+        ledger = self._ledger
+        if sum(ledger.events) or ledger.partial:
             raise RuntimeError("an event has come in; allowed: tuning before the first event")
+        if "propensity" in settings and len(self):
+            raise RuntimeError("units have entered; allowed: another propensity before the first")
         if "arms" in settings and tuple(settings["arms"]) != self.design.arms:
             raise ValueError("arms cannot change; allowed: a new monitor")
         base = dict(self._settings)
         if set(_TUNING) & set(settings):
             base.update(dict.fromkeys(_TUNING))
         base.update(settings)
-        self._ledger.retune(make_design(**base))
+        design = make_design(**base)
+        declared = design.smallest_propensity
+        if len(self) and design.propensity is None and design.method == "exact" and declared:
+            check_smallest(ledger.units(), declared)
+        ledger.retune(design)
         self._settings = base
 
     def enter(self, unit: str | int, time: Any, arm: Arm, propensity: float | None = None) -> None:
@@ -191,10 +198,17 @@ alpha_split, smallest_propensity, adaptive
         LateEventError
             For a time before the watermark, if `late="error"`.
         """
-        at = self._time(time, "time")
         if arm not in self._index:
             raise ValueError(f"arm is {arm!r}; allowed: one of {self.design.arms}")
-        self._ledger.enter(unit, at, self._index[arm], propensity)
+        ledger = self._ledger
+        before = ledger.timeline
+        at = self._time(time, "time")
+        try:
+            ledger.enter(unit, at, self._index[arm], propensity)
+        except (ValueError, TypeError):
+            # A refused record does not decide what kind of times the others have.
+            ledger.timeline = before
+            raise
 
     def _set_timeline(self, timeline: Timeline) -> None:
         if self._window is not None:

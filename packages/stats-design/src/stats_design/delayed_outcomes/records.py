@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stats_design.delayed_outcomes.batch import arm_indices
+from stats_design.delayed_outcomes.batch import arm_indices, check_columns
 from stats_design.delayed_outcomes.design import Arm
 from stats_design.delayed_outcomes.ledger import Ledger
 from stats_design.delayed_outcomes.timeline import Timeline
@@ -57,9 +57,7 @@ def read_records(
     ):
         if frame is None or (frame.empty and not len(frame.columns)):
             continue
-        missing = [c for c in wanted if c not in frame.columns]
-        if missing:
-            raise ValueError(f"{name} lacks the columns {missing}; allowed: a table with {wanted}")
+        check_columns(frame.columns, wanted, name)
         if frame["unit"].isna().any():
             raise ValueError(f"unit is missing in a row of {name}; allowed: text or integers")
         units += frame["unit"].tolist()

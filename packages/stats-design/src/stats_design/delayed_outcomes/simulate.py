@@ -129,6 +129,8 @@ def assign(
         arm = (np.random.default_rng(seed).random(len(p)) < p).astype(np.int64)
     else:
         arm = np.asarray(assigned, dtype=np.int64)
+        if arm.shape != p.shape or not np.all((arm == 0) | (arm == 1)):
+            raise ValueError(f"assigned is {assigned!r}; allowed: {len(p)} numbers, each 0 or 1")
     treated = arm == 1
     return pd.DataFrame(
         {

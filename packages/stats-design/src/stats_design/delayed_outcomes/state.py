@@ -59,6 +59,15 @@ def load(text: str) -> tuple[Ledger, dict[str, Any], Any, Seen]:
         ) from error
     if found != FORMAT:
         raise ValueError(f"the state has the format {found!r}; allowed: {FORMAT}")
+    try:
+        return _restore(state)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"the state is damaged ({type(error).__name__}: {error}); allowed: what to_json wrote"
+        ) from error
+
+
+def _restore(state: dict[str, Any]) -> tuple[Ledger, dict[str, Any], Any, Seen]:
     settings = {name: _from_plain(value) for name, value in state["settings"].items()}
     ledger = Ledger(make_design(**settings), state["late"], state["recurrent"])
     window = state["window"]

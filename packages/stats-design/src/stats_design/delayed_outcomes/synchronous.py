@@ -27,8 +27,10 @@ import pandas as pd
 
 from stats_design.delayed_outcomes.batch import (
     arm_indices,
+    check_columns,
     check_values,
     look_times,
+    number_column,
 )
 from stats_design.delayed_outcomes.boundary import Floats, boundary, check_alpha, eta2_for
 from stats_design.delayed_outcomes.design import Arm
@@ -91,29 +93,25 @@ def synchronous_confseq(
         if set(augmentation) != set(labels):
             raise ValueError(f"augmentation names {list(augmentation)}; allowed: {labels}")
         wanted += [augmentation[label] for label in labels]
-    missing = [c for c in wanted if c not in units.columns]
-    if missing:
-        raise ValueError(f"units lacks the columns {missing}; allowed: a table with {wanted}")
+    check_columns(units.columns, wanted, "units")
     timeline = Timeline.of(units["due_time"], "due_time")
-    due = timeline.numbers(units["due_time"], "due_time")
-    if not np.all(np.isfinite(due)):
-        raise ValueError("due_time is missing in a row; allowed: a time for every unit")
+    due = _due(units, timeline)
     treated = arm_indices(units["treatment"], labels, "treatment") == 1
     chance = (
         np.full(len(units), float(propensity))
         if propensity is not None
-        else units["propensity"].to_numpy(dtype=np.float64)
+        else number_column(units, "propensity")
     )
     if not np.all((chance > 0) & (chance < 1)):
         raise ValueError("propensity is outside (0, 1) in a row; allowed: numbers in (0, 1)")
-    value = units["outcome_value"].to_numpy(dtype=np.float64, na_value=np.nan)
+    value = number_column(units, "outcome_value")
     looks = look_times(timeline, times, every, due, np.where(np.isnan(value), np.inf, due))
     end = looks[-1] if len(looks) else -np.inf
     check_values(value, due <= end, None, "outcome_value")
     predicted = np.zeros((2, len(units)))
     if augmentation is not None:
         for k, label in enumerate(labels):
-            predicted[k] = units[augmentation[label]].to_numpy(dtype=np.float64)
+            predicted[k] = number_column(units, augmentation[label])
             check_values(predicted[k], due <= end, None, augmentation[label])
     residual = np.where(treated, value - predicted[1], predicted[0] - value)
     residual /= np.where(treated, chance, 1 - chance)
@@ -136,6 +134,13 @@ def synchronous_confseq(
             "clock": clock,
         }
     )
+
+
+def _due(units: pd.DataFrame, timeline: Timeline) -> Floats:
+    due = timeline.numbers(units["due_time"], "due_time")
+    if not np.all(np.isfinite(due)):
+        raise ValueError("due_time is missing in a row; allowed: a time for every unit")
+    return due
 
 
 def _p_value(effect: Floats, clock: Floats, eta2: float) -> Floats:
@@ -234,11 +239,8 @@ def forward_cross_fit(
     >>> bool(np.allclose(predicted[1].iloc[100:], 3.0 * units["visits"].iloc[100:]))
     True
     """
-    missing = [
-        c for c in ("due_time", "treatment", "outcome_value", *features) if c not in units.columns
-    ]
-    if missing:
-        raise ValueError(f"units lacks the columns {missing}; allowed: a table with them")
+    wanted = ["due_time", "treatment", "outcome_value", *features]
+    check_columns(units.columns, wanted, "units")
     if blocks < 2 or least < 1:
         raise ValueError(f"blocks is {blocks}, least is {least}; allowed: blocks >= 2, least >= 1")
     if not (hasattr(fit, "fit") or callable(fit)):
@@ -247,9 +249,11 @@ def forward_cross_fit(
         (lambda x, y: copy.deepcopy(fit).fit(x, y)) if hasattr(fit, "fit") else fit
     )
     timeline = Timeline.of(units["due_time"], "due_time")
-    due = timeline.numbers(units["due_time"], "due_time")
+    due = _due(units, timeline)
     known = units["outcome_value"].notna().to_numpy()
     arm = arm_indices(units["treatment"], tuple(arms), "treatment")
+    if not len(due):
+        return pd.DataFrame(index=units.index, columns=list(arms), dtype=np.float64)
     edges = np.unique(np.quantile(due, np.linspace(0, 1, blocks + 1)[1:-1], method="lower"))
     # A unit due exactly at an edge belongs to the block that ends there.
     block = np.searchsorted(edges, due, side="left")

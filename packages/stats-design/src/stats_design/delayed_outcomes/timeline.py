@@ -24,6 +24,17 @@ def _kind_of_dtype(dtype: Any) -> str | None:
     return None
 
 
+def _zone_name(zone: datetime.tzinfo) -> str:
+    """A name that pandas reads back; UTC for a zone that has none."""
+    offset = zone.utcoffset(None)
+    name = str(zone) if offset is None else str(datetime.timezone(offset))
+    try:
+        pd.Timestamp(0, tz=name)
+    except (ValueError, KeyError, AttributeError, OSError):
+        return "UTC"
+    return name
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The kind of an experiment's times, and the way from them to numbers and back.
@@ -45,7 +56,7 @@ class Timeline:
                 f"{name} has the type {series.dtype}; allowed: numbers or datetimes "
                 "(parse text with pandas.to_datetime and an explicit format first)"
             )
-        return cls(kind, str(series.dt.tz) if kind == AWARE else None)
+        return cls(kind, _zone_name(series.dt.tz) if kind == AWARE else None)
 
     def numbers(self, values: Any, name: str) -> Floats:
         """`values` as float64, missing ones as NaN; TypeError if they are of another kind."""
@@ -96,6 +107,9 @@ class Timeline:
 
 def _as_series(values: Any, name: str) -> pd.Series[Any]:
     series = values if isinstance(values, pd.Series) else pd.Series(values)
+    if isinstance(series.dtype, pd.ArrowDtype) and _kind_of_dtype(series.dtype) != NUMBER:
+        # Arrow's times do not say in the way of pandas whether they have a zone.
+        series = series.astype(object)
     if series.dtype != object:
         return series
     known = series.dropna()
