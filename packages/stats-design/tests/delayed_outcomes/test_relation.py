@@ -244,3 +244,124 @@ def test_small_samples_are_warned_of(staggered):
 def test_bad_sources(source, times, error, match, settings):
     with pytest.raises(error, match=match):
         delayed_confseq(source, times, **settings)
+
+
+DAY = pd.Timestamp("2026-01-01")
+FOUR = pd.DataFrame(
+    {
+        "entry_time": [0.0, 0.0, 1.0, 2.0],
+        "treatment": [1, 0, 1, 0],
+        "propensity": 0.5,
+        "outcome_time": [3.0, 5.0, np.nan, 4.0],
+        "outcome_value": [1.0, 1.0, np.nan, 1.0],
+    }
+)
+
+
+def both(units, times, **kw):
+    kw = {"eta2": 1.0, **kw}
+    return delayed_confseq(duckdb.from_df(units), times, **kw), delayed_confseq(units, times, **kw)
+
+
+@pytest.mark.filterwarnings("ignore::stats_design.delayed_outcomes.SmallSampleWarning")
+@pytest.mark.parametrize("units", [FOUR.iloc[:0], FOUR.assign(entry_time=9.0, outcome_time=np.nan)])
+def test_nobody_by_the_last_look_as_in_memory(units):
+    assert_same(*both(units, [3.0, 5.0]))
+
+
+@pytest.mark.filterwarnings("ignore::stats_design.delayed_outcomes.SmallSampleWarning")
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NaT])
+def test_no_outcome_yet_whatever_type_the_empty_column_has(missing):
+    entry = DAY + pd.to_timedelta(FOUR["entry_time"], unit="D")
+    units = FOUR.assign(entry_time=entry, outcome_time=missing)
+    assert_same(*both(units, [DAY, DAY + pd.Timedelta("3D")]))
+
+
+@pytest.mark.filterwarnings("ignore::stats_design.delayed_outcomes.SmallSampleWarning")
+def test_an_infinite_timestamp_is_not_yet():
+    table = duckdb.sql(
+        "SELECT DATE '2026-01-01' AS entry_time, 0 AS treatment, NULL::DOUBLE AS outcome_value, "
+        "'infinity'::TIMESTAMP AS outcome_time"
+    )
+    found = delayed_confseq(table, [DAY], propensity=0.5, eta2=1.0)
+    assert found[["n_entered", "events_0"]].to_numpy().tolist() == [[1, 0]]
+
+
+@pytest.mark.filterwarnings("ignore::stats_design.delayed_outcomes.SmallSampleWarning")
+def test_folders_that_hold_a_column_in_their_names(tmp_path):
+    pytest.importorskip("pyarrow")
+    # Brackets in a name are no pattern.
+    folder = tmp_path / "units [1]"
+    for arm, part in FOUR.groupby("treatment"):
+        (folder / f"treatment={arm}").mkdir(parents=True)
+        # One file lacks a column in which it has nothing.
+        empty = ["outcome_value"] if part["outcome_value"].isna().all() else []
+        part.drop(columns=["treatment", *empty]).to_parquet(
+            folder / f"treatment={arm}" / "a.parquet"
+        )
+    found = delayed_confseq(str(folder), [3.0, 5.0], eta2=1.0)
+    assert_same(found, delayed_confseq(FOUR, [3.0, 5.0], eta2=1.0))
+
+
+@pytest.mark.filterwarnings("ignore::stats_design.delayed_outcomes.SmallSampleWarning")
+@pytest.mark.parametrize("start", ["", "-- units\n", " /* the units */ (", "("])
+def test_a_query_may_begin_with_a_comment(start):
+    end = ")" if "(" in start else ""
+    with duckdb.connect() as connection:
+        connection.register("four", FOUR)
+        query = f"{start}select * from four{end}"
+        found = delayed_confseq(query, [3.0], eta2=1.0, connection=connection)
+    assert_same(found, delayed_confseq(FOUR, [3.0], eta2=1.0))
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ("", "allowed: an existing Parquet file"),
+        ("x" * 5000, "allowed: an existing Parquet file"),
+        ("SELECT * FROM nowhere", "DuckDB cannot read"),
+        (".", "a folder with such files"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(units, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        delayed_confseq(units, [3.0], eta2=1.0)
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
+    file = tmp_path / "units.parquet"
+    FOUR.to_csv(file)
+    with pytest.raises(ValueError, match="DuckDB cannot read"):
+        delayed_confseq(file, [3.0], eta2=1.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ({"outcome_time": "soon"}, TypeError, "outcome_time is VARCHAR"),
+        ({"entry_time": pd.Timedelta("1D")}, TypeError, "entry_time is INTERVAL"),
+        ({"propensity": "half"}, ValueError, "propensity is not all numbers"),
+        ({"outcome_value": "much"}, ValueError, "DuckDB cannot aggregate .*'much'"),
+        ({"treatment": "new"}, ValueError, "DuckDB cannot aggregate .*'new'"),
+        ({"outcome_value": 1e200}, ValueError, "an outcome whose value is missing, too large"),
+    ],
+)
+def test_columns_of_another_type_are_refused(columns, error, message):
+    with pytest.raises(error, match=message):
+        delayed_confseq(duckdb.from_df(FOUR.assign(**columns)), [3.0, 5.0], eta2=1.0)
+
+
+def test_three_arms_need_their_smallest_propensities_declared():
+    kw = {"arms": (0, 1, 2), "value_range": (0, 1)}
+    with pytest.raises(ValueError, match="smallest_propensity"):
+        delayed_confseq(duckdb.from_df(FOUR), [5.0], eta2=1.0, **kw)
+
+
+@pytest.mark.parametrize("times", [[5.0], [1.0, 2.0]])
+def test_an_aggregate_of_other_looks_is_refused(times):
+    design = make_design(arms=(0, 1), propensity=0.5, eta2=1.0)
+    units = duckdb.from_df(FOUR)
+    aggregate = units.query("units", aggregate_query("units", [3.0, 4.0, 5.0], design)).df()
+    with pytest.raises(ValueError, match="look up to 2"):
+        confseq_of_aggregate(aggregate, times, design)

@@ -48,7 +48,7 @@ def arm_bounds(design: Design, sums: Sums) -> tuple[Floats, Floats]:
 
     They hold for all arms at all times together with probability at least `1 - design.alpha`.
     """
-    lower, upper = np.empty_like(sums.estimate), np.empty_like(sums.estimate)
+    lower, upper = np.empty(sums.estimate.shape), np.empty(sums.estimate.shape)
     for arm, (level, lambdas) in enumerate(zip(design.levels, design.lambdas(), strict=True)):
         if design.method == "exact":
             half = len(lambdas) // 2

@@ -10,6 +10,8 @@ may be irregular and of any type, and a record counts at its own time as in memo
 
 from __future__ import annotations
 
+import glob
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stats_design.delayed_outcomes.batch import look_times
+from stats_design.delayed_outcomes.batch import check_columns, look_times
 from stats_design.delayed_outcomes.boundary import Floats
-from stats_design.delayed_outcomes.design import Arm, Design, PerArm, make_design
+from stats_design.delayed_outcomes.design import (
+    LARGEST_VALUE,
+    Arm,
+    Design,
+    PerArm,
+    make_design,
+)
 from stats_design.delayed_outcomes.intervals import (
     SmallSampleWarning,
     Sums,
@@ -29,14 +37,19 @@ from stats_design.delayed_outcomes.intervals import (
 from stats_design.delayed_outcomes.timeline import AWARE, NAIVE, NUMBER, Timeline
 
 _LARGEST = "1.7976931348623157e308"
+# The year 2223, in microseconds: later timestamps, such as 'infinity', mean "not yet".
+_FOREVER = 8e15
 _PROBLEMS = {
     "bad_entry": "a missing or infinite entry_time",
     "bad_arm": "a treatment that is no arm",
     "bad_propensity": "a propensity outside (0, 1) or below smallest_propensity",
     "bad_order": "an outcome_time before the entry_time",
-    "bad_value": "an outcome whose value is missing, infinite or outside value_range",
+    "bad_value": "an outcome whose value is missing, too large or outside value_range",
 }
 _MOST_LOOKS = 20_000
+# A query, after comments and parentheses.
+_SQL = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:SELECT|WITH|FROM)\b", re.I | re.S)
+_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$|U?INTEGER$|DECIMAL|FLOAT|DOUBLE")
 
 
 def _number(value: float) -> str:
@@ -123,9 +136,11 @@ def _query(source: str, timeline: Timeline, looks: Floats, design: Design) -> st
         f" OR NOT (ABS(entry_time) <= {_LARGEST})" if numeric else ""
     )
     happened = "outcome_time IS NOT NULL" + (
-        f" AND ABS(outcome_time) <= {_LARGEST}" if numeric else ""
+        f" AND ABS(outcome_time) <= {_LARGEST}"
+        if numeric
+        else f" AND outcome_time <= {_moment(timeline, _FOREVER)}"
     )
-    bad_value = f"y IS NULL OR NOT (ABS(y) <= {_LARGEST})"
+    bad_value = f"y IS NULL OR NOT (ABS(y) <= {_number(LARGEST_VALUE)})"
     if design.value_range is not None:
         low, high = design.value_range
         bad_value += f" OR y < {_number(low)} OR y > {_number(high)}"
@@ -243,12 +258,19 @@ def _finish(
         raise ValueError(f"the table of units has {', '.join(found)}; allowed: none")
     frame = frame[frame["look"].notna()]
     arms, size = len(design.arms), len(looks)
+    for name, most in (("arm", arms), ("look", size)):
+        if not frame[name].between(0, most - 1).all():
+            raise ValueError(
+                f"aggregate has {name} up to {frame[name].max()}; allowed: 0 to {most - 1}, the "
+                f"{name}s that the query was written for"
+            )
     cell = frame["arm"].to_numpy(np.int64) * size + frame["look"].to_numpy(np.int64)
 
     def totals(column: str) -> Floats:
         weights = frame[column].astype(np.float64).to_numpy()
         per_look = np.bincount(cell, weights, minlength=arms * size).reshape(arms, size)
-        return np.asarray(np.cumsum(per_look, axis=1))
+        # Of no rows at all bincount makes integers.
+        return np.asarray(np.cumsum(per_look, axis=1, dtype=np.float64))
 
     growth = np.zeros((arms, size, width))
     for j in range(width):
@@ -278,36 +300,55 @@ def _relation(source: Any, connection: Any) -> Any:
             "path of a Parquet file or folder, or a SQL query"
         )
     text = str(source)
-    if isinstance(source, str) and text.lstrip("( \n\t").upper().startswith(
-        ("SELECT", "WITH", "FROM")
-    ):
-        return runner.sql(text)
+    try:
+        if isinstance(source, str) and _SQL.match(text):
+            return runner.sql(text)
+        files = _files(text)
+        # Folders such as treatment=1/ hold a column in their names.
+        return runner.read_parquet(files, hive_partitioning=True, union_by_name=True)
+    except duckdb.Error as error:
+        raise ValueError(f"units is {text!r}, which DuckDB cannot read: {error}") from error
+
+
+def _files(text: str) -> list[str]:
     path = Path(text)
-    if path.is_dir():
-        return runner.read_parquet(str(path / "**" / "*.parquet"))
-    if not path.is_file():
-        raise ValueError(
-            f"units is {text!r}; allowed: an existing Parquet file or folder, or SELECT"
-        )
-    return runner.read_parquet(text)
+    try:
+        found = sorted(path.rglob("*.parquet")) if text and path.is_dir() else [path]
+        if found and text and all(file.is_file() for file in found):
+            return [glob.escape(str(file)) for file in found]
+    except OSError:
+        pass
+    raise ValueError(
+        f"units is {text!r}; allowed: an existing Parquet file, a folder with such files, or SELECT"
+    )
 
 
-def _timeline(relation: Any) -> Timeline:
-    kinds = dict(zip(relation.columns, (str(t) for t in relation.types), strict=True))
-    found = kinds["entry_time"]
-    if kinds["outcome_time"] != found and "TIMESTAMP" in found + kinds["outcome_time"]:
-        one, other = found, kinds["outcome_time"]
-        if ("ZONE" in one) != ("ZONE" in other) or not (
-            one.startswith(("TIMESTAMP", "DATE")) and other.startswith(("TIMESTAMP", "DATE"))
-        ):
-            raise TypeError(f"entry_time is {one}, outcome_time is {other}; allowed: one kind")
-    if "ZONE" in found:
-        return Timeline(AWARE, "UTC")
-    if found.startswith(("TIMESTAMP", "DATE")):
-        return Timeline(NAIVE)
-    if found in ("VARCHAR", "BOOLEAN", "TIME", "BLOB"):
-        raise TypeError(f"entry_time is {found}; allowed: numbers, dates or timestamps")
-    return Timeline(NUMBER)
+def _kind(column: str, duck_type: str) -> str:
+    if duck_type.startswith("TIMESTAMP WITH TIME ZONE"):
+        return AWARE
+    if duck_type.startswith(("TIMESTAMP", "DATE")):
+        return NAIVE
+    if _NUMBERS.match(duck_type):
+        return NUMBER
+    raise TypeError(f"{column} is {duck_type}; allowed: numbers, dates or timestamps")
+
+
+def _timeline(relation: Any) -> tuple[Any, Timeline]:
+    """The kind of times, and the relation with an `outcome_time` of the same kind."""
+    types = dict(zip(relation.columns, (str(t) for t in relation.types), strict=True))
+    kind = _kind("entry_time", types["entry_time"])
+    if types["outcome_time"] != types["entry_time"]:
+        # A column that is missing in every row has whatever type its writer chose.
+        if not relation.filter("outcome_time IS NOT NULL").limit(1).fetchall():
+            others = [f'"{c}"' for c in relation.columns if c != "outcome_time"]
+            empty = f"CAST(NULL AS {types['entry_time']}) AS outcome_time"
+            relation = relation.project(", ".join([*others, empty]))
+        elif _kind("outcome_time", types["outcome_time"]) != kind:
+            raise TypeError(
+                f"entry_time is {types['entry_time']}, outcome_time is {types['outcome_time']}; "
+                "allowed: one kind"
+            )
+    return relation, Timeline(kind, "UTC" if kind == AWARE else None)
 
 
 def confseq_of_relation(
@@ -323,25 +364,24 @@ def confseq_of_relation(
     relation = _relation(source, connection)
     wanted = ["entry_time", "treatment", "outcome_time", "outcome_value"]
     wanted += [] if settings["propensity"] is not None else ["propensity"]
-    missing = [c for c in wanted if c not in relation.columns]
-    if missing:
-        raise ValueError(f"units lacks the columns {missing}; allowed: a table with {wanted}")
+    check_columns(relation.columns, wanted, "units")
     if (times is None) == (every is None):
         raise ValueError(
             "a table outside memory needs the times to look at; allowed: exactly one of times and "
             "every"
         )
-    if settings["propensity"] is None and smallest_propensity is None:
-        smallest_propensity = _smallest(relation, settings["arms"])
+    two = len(settings["arms"]) == 2
+    if settings["propensity"] is None and smallest_propensity is None and two:
+        smallest_propensity = _smallest(relation)
     design = make_design(smallest_propensity=smallest_propensity, **settings)
-    timeline = _timeline(relation)
+    relation, timeline = _timeline(relation)
     if every is None:
         looks = look_times(timeline, times, None, np.empty(0), np.empty(0))
     else:
         bounds = _query_frame(
             relation,
             "SELECT MIN(entry_time) AS first, MAX(entry_time) AS last, MAX(CASE WHEN outcome_time "
-            f"<= {_moment(timeline, 8e15)} THEN outcome_time END) AS final FROM units",
+            f"<= {_moment(timeline, _FOREVER)} THEN outcome_time END) AS final FROM units",
         )
         first, last, final = (timeline.numbers(bounds[c], c) for c in ("first", "last", "final"))
         if not np.isfinite(first).all():
@@ -352,15 +392,28 @@ def confseq_of_relation(
 
 
 def _query_frame(relation: Any, query: str) -> pd.DataFrame:
-    frame: pd.DataFrame = relation.query("units", query).df()
+    import duckdb
+
+    try:
+        frame: pd.DataFrame = relation.query("units", query).df()
+    except duckdb.Error as error:
+        raise ValueError(f"DuckDB cannot aggregate the units: {error}") from error
     return frame
 
 
-def _smallest(relation: Any, arms: tuple[Arm, ...]) -> tuple[float, ...]:
+def _smallest(relation: Any) -> tuple[float, float] | None:
     found = _query_frame(
         relation, "SELECT MIN(propensity) AS low, MAX(propensity) AS high FROM units"
     )
-    low, high = float(found["low"][0]), float(found["high"][0])
+    try:
+        low, high = float(found["low"][0]), float(found["high"][0])
+    except ValueError:
+        raise ValueError(
+            f"propensity is not all numbers, such as {found['low'][0]!r}; allowed: numbers"
+        ) from None
+    if np.isnan(low):
+        # No row, or none with a propensity, which the aggregation refuses.
+        return (0.5, 0.5)
     if not 0 < low <= high < 1:
         raise ValueError(f"propensity goes from {low} to {high}; allowed: within (0, 1)")
-    return (1 - high, low) if len(arms) == 2 else tuple(low for _ in arms)
+    return (1 - high, low)

@@ -119,7 +119,8 @@ def synchronous_confseq(
     look = np.searchsorted(looks, due[read], side="left")
 
     def totals(weights: Floats) -> Floats:
-        return np.cumsum(np.bincount(look, weights[read], minlength=len(looks)))
+        per_look = np.bincount(look, weights[read], minlength=len(looks))
+        return np.asarray(np.cumsum(per_look, dtype=np.float64))
 
     effect, clock = totals(predicted[1] - predicted[0] + residual), totals(residual**2)
     width = boundary(clock, level, mixing if mixing is not None else 1.0)
