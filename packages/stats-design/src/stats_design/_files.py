@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 import pandas as pd
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
+def read_table(path: str | Path, text: Collection[str] = ()) -> pd.DataFrame:
     """Read a table from CSV (`.csv`, `.csv.gz`, `.tsv`) or Parquet (`.parquet`).
+
+    Parameters
+    ----------
+    path
+        The file.
+    text
+        Columns of which a CSV file's cells are kept as they are written: 007 is not 7, and None is
+        a word. Only an empty cell is missing.
 
     Raises
     ------
@@ -25,16 +35,19 @@ def read_table(path: str | Path) -> pd.DataFrame:
     if not file.is_file():
         raise ValueError(f"{file} is not a file; allowed: a CSV or Parquet file")
     name = file.name.lower().removesuffix(".gz")
+    separator = {".csv": ",", ".tsv": "\t"}.get(name[-4:])
     try:
-        if name.endswith(".csv"):
-            return pd.read_csv(file, low_memory=False)
-        if name.endswith(".tsv"):
-            return pd.read_csv(file, sep="\t", low_memory=False)
+        if separator is not None:
+            converters = dict.fromkeys(text, str)
+            frame = pd.read_csv(file, sep=separator, low_memory=False, converters=converters)
+            for column in frame.columns.intersection(list(text)):
+                frame[column] = frame[column].where(frame[column] != "")
+            return frame
         if name.endswith(".parquet"):
             return _read_parquet(file)
     except pd.errors.EmptyDataError:
         raise ValueError(f"{file} is empty; allowed: a table with a header") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except (pd.errors.ParserError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise ValueError(f"{file} cannot be read as a table: {error}") from None
     raise ValueError(f"{file} has an unknown ending; allowed: .csv, .csv.gz, .tsv, .parquet")
 
@@ -48,7 +61,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
         ) from error
     try:
         return pd.read_parquet(file, engine="pyarrow")
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise ValueError(f"{file} cannot be read as Parquet: {error}") from None
 
 
@@ -84,17 +97,36 @@ def write_text(path: str | Path, text: str) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for one process; the system lets go of it when the process ends or is killed.
 
+    A folder that was not there is made, and taken away again if nothing was written into it.
+
     Raises
     ------
     BlockingIOError
         If another process holds it.
     """
+    made = [part for part in (folder, *folder.parents) if not part.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / ".lock"
+    try:
+        with lock.open("w") as file:
+            _hold(file, lock)
+            try:
+                yield
+            finally:
+                if made and os.listdir(folder) == [lock.name]:
+                    lock.unlink()
+    finally:
+        for part in made:
+            # What has something in it stays.
+            with suppress(OSError):
+                part.rmdir()
+
+
+def _hold(file: IO[Any], lock: Path) -> None:
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows has no such lock.
-        yield
         return
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if not (lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat())):
+        raise BlockingIOError("the lock was taken away by the process that held it")

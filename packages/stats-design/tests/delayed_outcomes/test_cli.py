@@ -240,13 +240,23 @@ def test_offsets_that_change_with_daylight_saving(tmp_path):
         ("unit,time,arm\n1,2026-01-01T00:00Z,control\n2,2026-01-02,control\n", "unit,time\n", [],
          "with and without an offset"),
         ("unit,time,arm\n1,0,placebo\n", "unit,time\n", [], "arm is 'placebo'"),
-        ("unit,time,arm\n1,0,control\n", "unit,time\n2,1\n", [], "unit 2 has not entered"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n2,1\n", [], "unit '2' has not entered"),
         ("unit,time,arm\n1,2,control\n", "unit,time\n1,1\n", [], "before its entry"),
         ("", "unit,time\n", [], "is empty"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--alpha", "2"], "alpha is 2"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--every", "x"], "every is 'x'"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--value-range", "5"], "two numbers"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--column", "x"], "column is 'x'"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n1,1\n", ["--every", "1D"],
+         "every is '1D', the times are numbers"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n1,1\n", ["--every", "0"], "every is 0.0"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n1,1\n", ["--every", "1e-12"],
+         "every gives"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--recurrent", "sum_window", "--window",
+         "x"], "window is 'x'"),
+        ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--recurrent", "sum_window", "--window",
+         "-3"], "window is -3.0"),
+        ("unit,time,arm\n,0,control\n", "unit,time\n", [], "unit is missing in a row of entries"),
         ("unit,time,arm\n1,0,control\n", "unit,time\n", ["--propensity", "a"], "propensity is 'a'"),
     ],
 )  # fmt: skip
@@ -261,7 +271,82 @@ def test_bad_input_is_one_line_and_status_two(tmp_path, entries, outcomes, optio
     assert found.exit_code == 2
     assert match in found.output
     assert "Traceback" not in found.output
-    assert not (tmp_path / "out" / "state.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["e.csv", "o.csv"]
+
+
+def test_a_refused_run_takes_away_only_what_it_made(tmp_path):
+    (tmp_path / "e.csv").write_text("unit,time,arm\n1,0,placebo\n")
+    (tmp_path / "kept").mkdir()
+    folder = tmp_path / "kept" / "new" / "newer"
+    found = call("monitor", tmp_path / "e.csv", tmp_path / "e.csv", "--out", folder, *OPTIONS)
+    assert found.exit_code == 2
+    assert list((tmp_path / "kept").iterdir()) == []
+    call("monitor", tmp_path / "e.csv", tmp_path / "e.csv", "--out", tmp_path / "kept", *OPTIONS)
+    assert (tmp_path / "kept").is_dir()
+
+
+def test_a_file_that_was_cut_short_is_bad_input(run, tmp_path):
+    _, entries, _, _, o = run
+    entries.to_csv(tmp_path / "e.csv.gz", index=False)
+    whole = (tmp_path / "e.csv.gz").read_bytes()
+    (tmp_path / "e.csv.gz").write_bytes(whole[: len(whole) // 2])
+    found = call("monitor", tmp_path / "e.csv.gz", o, "--out", tmp_path / "out", *OPTIONS)
+    assert found.exit_code == 2
+    assert "e.csv.gz cannot be read as a table" in found.output
+
+
+@pytest.mark.parametrize("text", ['{"format":1}', "{", "\xff"])
+def test_a_damaged_state_is_named_and_left(run, tmp_path, text):
+    _, _, _, e, o = run
+    file = tmp_path / "out" / "state.json"
+    file.parent.mkdir()
+    file.write_text(text, encoding="latin-1")
+    found = call("monitor", e, o, "--out", tmp_path / "out", *OPTIONS)
+    assert found.exit_code == 2
+    assert f"{file} cannot be read" in found.output
+    assert file.read_text(encoding="latin-1") == text
+
+
+def test_units_are_the_same_whatever_else_a_file_holds(tmp_path):
+    # A file in which all identifiers are digits, and one in which some are not.
+    days = [("unit,time,arm\n1,0,control\n007,0,treatment\n", "unit,time\n"),
+            ("unit,time,arm\nNA,2,control\n", "unit,time\n1,3\n007,3\nNA,3\n"),
+            ("unit,time,arm\n7,4,control\n", "unit,time\n7,5\n")]  # fmt: skip
+    for entries, outcomes in days:
+        (tmp_path / "e.csv").write_text(entries)
+        (tmp_path / "o.csv").write_text(outcomes)
+        found = call(
+            "monitor", tmp_path / "e.csv", tmp_path / "o.csv", "--out", tmp_path / "out",
+            "--propensity", 0.5, "--json", "--no-picture",
+        )  # fmt: skip
+        assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["events"] == {"control": 3, "treatment": 1}
+
+
+def test_units_of_a_parquet_file_and_of_a_csv_file_are_the_same(tmp_path):
+    pytest.importorskip("pyarrow")
+    entries = pd.DataFrame({"unit": [1, 2], "time": [0, 0], "arm": ["control", "treatment"]})
+    entries.to_parquet(tmp_path / "e.parquet")
+    (tmp_path / "o.csv").write_text("unit,time\n1,1\n")
+    found = call(
+        "monitor", tmp_path / "e.parquet", tmp_path / "o.csv", "--out", tmp_path / "out",
+        "--propensity", 0.5, "--json", "--no-picture",
+    )  # fmt: skip
+    assert json.loads(found.stdout)["events"] == {"control": 1, "treatment": 0}
+
+
+@pytest.mark.parametrize("labels", ["None,new", "false, true", "0.10,0.20", "v1 (old),v2+<b>"])
+def test_arms_are_read_as_they_are_written(tmp_path, labels):
+    control, treatment = (label.strip() for label in labels.split(","))
+    (tmp_path / "e.csv").write_text(f"unit,time,arm\n1,0,{control}\n2,0,{treatment}\n")
+    (tmp_path / "o.csv").write_text("unit,time\n2,1\n")
+    found = call(
+        "monitor", tmp_path / "e.csv", tmp_path / "o.csv", "--out", tmp_path / "out",
+        "--propensity", 0.5, "--json", "--no-picture", "--arms", labels,
+        "--fail-when", f"estimate_{treatment} >= 2",
+    )  # fmt: skip
+    assert found.exit_code == 1, found.output
+    assert json.loads(found.stdout)["events"] == {control: 0, treatment: 1}
 
 
 def test_another_setting_than_before_is_refused(run, tmp_path):

@@ -45,7 +45,7 @@ def _numbers(text: str | None, name: str) -> float | tuple[float, ...] | None:
     return found[0] if len(found) == 1 else found
 
 
-def _every(text: str | None) -> Any:
+def _span(text: str | None, name: str) -> Any:
     if text is None:
         return None
     try:
@@ -54,7 +54,7 @@ def _every(text: str | None) -> Any:
         try:
             pd.Timedelta(text)
         except ValueError:
-            raise ValueError(f"every is {text!r}; allowed: a number, or such as 1D, 6h") from None
+            raise ValueError(f"{name} is {text!r}; allowed: a number, or such as 1D, 6h") from None
         return text
 
 
@@ -150,9 +150,9 @@ def monitor(
     """
     try:
         rules = [Rule.parse(text) for text in fail_when or []]
-        spacing = _every(every)
+        spacing = _span(every, "every")
         given: dict[str, Any] = {
-            "arms": tuple(arms.split(",")) if arms else None,
+            "arms": tuple(arm.strip() for arm in arms.split(",")) if arms else None,
             "propensity": _numbers(propensity, "propensity"),
             "alpha": alpha,
             "value_range": _numbers(value_range, "value_range"),
@@ -163,7 +163,7 @@ def monitor(
             "smallest_propensity": _numbers(smallest_propensity, "smallest_propensity"),
             "late": late,
             "recurrent": recurrent,
-            "window": _every(window),
+            "window": _span(window, "window"),
         }
         if given["value_range"] is not None and not isinstance(given["value_range"], tuple):
             raise ValueError(f"value_range is {value_range!r}; allowed: two numbers, such as 0,200")

@@ -81,7 +81,8 @@ def read_log(
     name
         What to call it in errors.
     """
-    frame = read_table(path)
+    named = [columns.get(name, name) for name in ("unit", "arm")]
+    frame = read_table(path, text=named)
     present = {theirs: ours for ours, theirs in columns.items() if theirs in frame.columns}
     frame = frame.rename(columns=present)
     if frame.columns.has_duplicates:
@@ -93,14 +94,16 @@ def read_log(
             "unit and time, or --column unit=THEIRS"
         )
     frame["time"] = parse_times(frame["time"], time_format, f"time of {name}")
-    if not pd.api.types.is_integer_dtype(frame["unit"]):
-        known = frame["unit"].notna()
-        frame["unit"] = frame["unit"].astype(object).where(~known, frame["unit"].astype(str))
-    if "arm" in frame:
-        arm = frame["arm"]
-        whole = pd.api.types.is_float_dtype(arm) and bool((arm.dropna() % 1 == 0).all())
-        frame["arm"] = (arm.astype("Int64") if whole else arm).astype(str)
+    for label in {"unit", "arm"} & set(frame.columns):
+        frame[label] = _as_text(frame[label])
     return frame
+
+
+def _as_text(labels: pd.Series[Any]) -> pd.Series[Any]:
+    """Labels as text whatever their type in this file; missing ones stay missing."""
+    if pd.api.types.is_float_dtype(labels) and bool((labels.dropna() % 1 == 0).all()):
+        labels = labels.astype("Int64")
+    return labels.astype(object).where(labels.isna(), labels.astype(str))
 
 
 def split_log(log: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -131,7 +134,10 @@ def open_monitor(folder: Path, given: Mapping[str, Any]) -> DelayedOutcomeMonito
     file = folder / "state.json"
     if not file.is_file():
         return None
-    monitor = DelayedOutcomeMonitor.from_json(file.read_text(encoding="utf-8"))
+    try:
+        monitor = DelayedOutcomeMonitor.from_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
     for name, value in given.items():
         saved = monitor.settings[name]
         if value is not None and not _same(value, saved):
@@ -183,17 +189,6 @@ def history_of(monitor: DelayedOutcomeMonitor, every: Any) -> pd.DataFrame:
     return frame
 
 
-def write_report(
-    monitor: DelayedOutcomeMonitor, folder: Path, every: Any
-) -> tuple[str, pd.DataFrame]:
-    """Write the table and the summary; return the summary and the table."""
-    history = history_of(monitor, every)
-    summary = conclude(monitor.snapshot(), history, monitor.design)
-    write_atomically(folder / "history.csv", lambda file: history.to_csv(file, index=False))
-    write_text(folder / "summary.txt", summary + "\n")
-    return summary, history
-
-
 def write_picture(history: pd.DataFrame, monitor: DelayedOutcomeMonitor, folder: Path) -> bool:
     """Write the picture; False without matplotlib."""
     try:
@@ -232,8 +227,11 @@ def run(
             for rule in rules:
                 rule.holds(columns)
             new = monitor.update(entries, outcomes, redelivered="skip")
+            history = history_of(monitor, every)
+            summary = conclude(monitor.snapshot(), history, monitor.design)
             write_text(folder / "state.json", monitor.to_json())
-            summary, history = write_report(monitor, folder, every)
+            write_atomically(folder / "history.csv", lambda file: history.to_csv(file, index=False))
+            write_text(folder / "summary.txt", summary + "\n")
             notes.append(f"{new:,} new records.")
             if picture and not write_picture(history, monitor, folder):
                 notes.append("No picture was drawn: pip install 'stats-design[plots]'.")

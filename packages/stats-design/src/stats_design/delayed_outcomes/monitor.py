@@ -212,7 +212,7 @@ alpha_split, smallest_propensity, adaptive
 
     def _set_timeline(self, timeline: Timeline) -> None:
         if self._window is not None:
-            self._ledger.span = timeline.step(self._window)
+            self._ledger.span = timeline.step(self._window, "window")
         self._ledger.timeline = timeline
 
     def _time(self, time: Any, name: str) -> float:

@@ -90,18 +90,23 @@ class Timeline:
         stamps = pd.DatetimeIndex(np.where(known, micro, np.datetime64("NaT")))
         return stamps if self.kind == NAIVE else stamps.tz_localize("UTC").tz_convert(self.zone)
 
-    def step(self, every: Any) -> float:
+    def step(self, every: Any, name: str = "every") -> float:
         """A spacing such as `"1D"`, a timedelta or a number as a number; positive."""
         if self.kind == NUMBER:
             if isinstance(every, (str, datetime.timedelta, pd.Timedelta)):
-                raise TypeError(f"every is {every!r}, the times are numbers; allowed: a number")
+                raise TypeError(f"{name} is {every!r}, the times are numbers; allowed: a number")
             size = float(every)
         else:
             if isinstance(every, (int, float)):
-                raise TypeError(f"every is {every!r}, the times are datetimes; allowed: '1D', '1h'")
-            size = pd.Timedelta(every) / pd.Timedelta(microseconds=1)
+                raise TypeError(
+                    f"{name} is {every!r}, the times are datetimes; allowed: '1D', '1h'"
+                )
+            try:
+                size = pd.Timedelta(every) / pd.Timedelta(microseconds=1)
+            except ValueError:
+                raise ValueError(f"{name} is {every!r}; allowed: such as '1D', '1h'") from None
         if not (np.isfinite(size) and size > 0):
-            raise ValueError(f"every is {every!r}; allowed: a positive spacing")
+            raise ValueError(f"{name} is {every!r}; allowed: a positive spacing")
         return size
 
 
