@@ -147,6 +147,118 @@ def test_layers_refuse_what_does_not_fit(layer_type: type) -> None:
             layer_type(simplex(3), **option)
 
 
+AFFINE = LinearConstraints(3, A_eq=[[1, 1, 1]], b_eq=[1])
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        BinaryLinearConstraintLayer(simplex(3)),
+        GeneralLinearConstraintLayer(simplex(3)),
+        GeneralLinearConstraintLayer(AFFINE),
+    ],
+    ids=["entropic", "euclidean", "closed form"],
+)
+def test_layers_refuse_what_is_no_tensor_or_no_number(
+    layer: BinaryLinearConstraintLayer | GeneralLinearConstraintLayer,
+) -> None:
+    for y, said in (
+        ([1.0, 2.0, 3.0], "y is a list; allowed: a float32 or float64 tensor"),
+        (np.ones(3), "y is a ndarray"),
+        (None, "y is a NoneType"),
+        (torch.ones(3, dtype=torch.int64), "y is of torch.int64"),
+        (torch.ones(3, dtype=torch.float16), "y is of torch.float16"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            layer(y)
+    with pytest.raises(ValueError, match="y has NaN"):
+        layer(torch.tensor([1.0, math.inf, 0.0]))
+    with pytest.raises(TypeError, match="b_eq is a list"):
+        layer(torch.ones(3), b_eq=[1.0])
+    with pytest.raises(ValueError, match="b_eq"):
+        layer(torch.ones(3), b_eq=torch.tensor([math.nan]))
+    assert layer(torch.ones(0, 3), sample_ids=torch.zeros(0, dtype=torch.int64)).shape == (0, 3)
+
+
+HUGE = [1e8, 1e16, 1e30, 1e100, 1e160, 1e300]
+
+
+@pytest.mark.parametrize("size", HUGE)
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (BinaryLinearConstraintLayer, {}),
+        (BinaryLinearConstraintLayer, {"engine": "bregman", "max_iter": 50}),
+        (GeneralLinearConstraintLayer, {}),
+        (GeneralLinearConstraintLayer, {"engine": "newton"}),
+        (GeneralLinearConstraintLayer, {"engine": "admm"}),
+        (GeneralLinearConstraintLayer, {"engine": "admm", "polish": False}),
+    ],
+)
+def test_rules_are_obeyed_or_reported_whatever_the_size_of_the_scores(
+    size: float, make: type, options: dict[str, object]
+) -> None:
+    sets = [
+        simplex(3),
+        capped_simplex(3, 2),
+        group_at_least(3, [1, 2], 0.5),
+        LinearConstraints(3, A_ub=[[1, 1, 1]], b_ub=[1]),
+    ]
+    if make is GeneralLinearConstraintLayer:
+        sets += [AFFINE, LinearConstraints(3, A_eq=[[1, 0, 0]], b_eq=[1])]
+    for rules in sets:
+        layer = make(rules, on_failure="ignore", **options)
+        for dtype in (torch.float64, torch.float32):
+            if size > torch.finfo(dtype).max:
+                continue
+            y = torch.tensor([[size, 1.0, 2.0], [-1.0, 1.0, 0.5]], dtype=dtype)
+            x = layer(y)
+            # Half the digits of the dtype, relative to 1 + |b|, for rows of norm at most 3 ** .5.
+            limit = 10 * math.sqrt(torch.finfo(dtype).eps)
+            good = torch.from_numpy(rules.violation(x.double().numpy()) <= limit)
+            assert bool((good | ~layer.last_info.converged).all()), rules
+            if "polish" not in options:
+                assert bool(layer.last_info.converged[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e4, 1e16, 1e30, 1e37])
+def test_huge_scores_have_the_answer_of_the_limit(dtype: torch.dtype, size: float) -> None:
+    y = torch.tensor([[size, 1.0, 2.0]], dtype=dtype, requires_grad=True)
+    euclidean = GeneralLinearConstraintLayer(simplex(3), on_failure="raise")
+    assert euclidean(y).tolist()[0] == pytest.approx([1, 0, 0])
+    capped = GeneralLinearConstraintLayer(capped_simplex(3, 2), on_failure="raise")
+    # One unit goes to the first, the other is the projection of (1, 2) on a capped simplex of 1.
+    assert capped(y).tolist()[0] == pytest.approx([1, 0, 1])
+    fixed = LinearConstraints(3, A_eq=[[1, 0, 0]], b_eq=[1])
+    found = GeneralLinearConstraintLayer(fixed, on_failure="raise")(y)
+    assert found.tolist()[0] == pytest.approx([1, 1, 2])
+    (grad,) = torch.autograd.grad(found.sum(), y)
+    assert grad.tolist()[0] == pytest.approx([0, 1, 1])
+    entropic = BinaryLinearConstraintLayer(simplex(3), on_failure="raise")
+    assert entropic(y).tolist()[0] == pytest.approx([1, 0, 0])
+    soft = BinaryLinearConstraintLayer(capped_simplex(3, 2), on_failure="raise")
+    # What is left after the first is the Fermi-Dirac projection of (1, 2) on a sum of 1: sigmoids
+    # of -1/2 and 1/2.
+    s = 1 / (1 + math.exp(0.5))
+    x = soft(y)
+    assert x.tolist()[0] == pytest.approx([1, s, 1 - s], abs=1e-6)
+    (grad,) = torch.autograd.grad(x[0, 2], y)
+    assert grad.tolist()[0] == pytest.approx([0, -s * (1 - s) / 2, s * (1 - s) / 2], abs=1e-6)
+
+
+def test_the_closed_form_reports_what_it_could_not_hold() -> None:
+    layer = GeneralLinearConstraintLayer(AFFINE)
+    y = torch.tensor([[1.0, 2.0, 3.0], [1e30, 1.0, 2.0]], dtype=torch.float64)
+    with pytest.warns(RuntimeWarning, match=r"1 of 2 .*samples 1"):
+        x = layer(y)
+    assert x[0].tolist() == pytest.approx([-2 / 3, 1 / 3, 4 / 3])
+    assert layer.last_info.converged.tolist() == [True, False]
+    assert layer.last_info.max_violation > 0.5
+    mapped = torch.func.vmap(layer)(y)
+    torch.testing.assert_close(mapped, x)
+
+
 def test_the_entropic_layer_refuses_variables_without_room() -> None:
     forced = LinearConstraints(3, [[1, 1, 0], [0, 0, 1]], [0, 1], lower=0)
     with pytest.raises(ValueError, match=r"A_eq\[0\].*\[0, 1\]"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import cvxpy as cp
 import numpy as np
@@ -389,6 +390,27 @@ def test_huge_scores_at_a_tiny_temperature_stay_finite(
     assert bool(y.grad.isfinite().all())
 
 
+def test_a_far_shift_that_costs_the_digits_of_a_rule_is_reported() -> None:
+    info = SolveInfo()
+    y = vec(0.5, -0.5)
+    x = kl_project(y, ones(2), vec(0), lower=-1e12, info=info)
+    assert abs(float(x.sum())) > 1e-7 or bool(info.converged.all())
+    near = kl_project(y, ones(2), vec(0), lower=-1.0, info=info)
+    assert info.converged.tolist() == [True]
+    close(near, 2 * torch.softmax(y, -1) - 1, 1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_whose_squares_leave_the_range_still_count(dtype: torch.dtype, scale: float) -> None:
+    y, A, b = vec(1, 2, 3).to(dtype), (ones(3) * scale).to(dtype), vec(scale).to(dtype)
+    for x, expected in (
+        (kl_project(y, A, b), torch.softmax(y, -1)),
+        (euclidean_project(y, A, b, lower=0.0), vec(0, 0, 1).to(dtype)),
+    ):
+        torch.testing.assert_close(x, expected, atol=1e-6, rtol=0)
+
+
 def test_one_infeasible_sample_leaves_the_others_right() -> None:
     y = torch.zeros(3, 2, dtype=torch.float64)
     b = torch.tensor([[1.0], [-1.0], [3.0]], dtype=torch.float64)
@@ -425,11 +447,39 @@ def test_vmap_and_functional_gradients() -> None:
         (lambda: kl_project(vec(1, 2), ones(2), vec(1), inequality="soft"), "inequality"),
         (lambda: kl_project(vec(1, 2), ones(2), vec(1), engine="admm"), "engine"),
         (lambda: euclidean_project(vec(1, 2), ones(2), vec(1), engine="bregman"), "engine"),
+        (lambda: euclidean_project(vec(1, math.nan), ones(2), vec(1)), "y has NaN"),
+        (lambda: kl_project(vec(1, 2), ones(2) * math.nan, vec(1)), "A_eq"),
+        (lambda: euclidean_project(vec(1, 2), ones(2), vec(math.inf)), "b_eq"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), tol=0.0), "tol is 0.0"),
+        (lambda: euclidean_project(vec(1, 2), ones(2), vec(1), max_iter=0), "max_iter is 0"),
+        (lambda: euclidean_project(vec(1, 2), ones(2), vec(1), rho=-1.0), "rho is -1.0"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), temperature=vec(-1)[0]), "temperature"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), temperature="a"), "temperature"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), lower=-math.inf), "lower is -inf"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), lower=vec(0, 0, 0)), "lower has the shape"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), upper=-1.0), "upper is below lower"),
+        (lambda: euclidean_project(vec(1, 2), lower=1.0, upper=0.0), "upper is below lower"),
+        (lambda: euclidean_project(vec(1, 2), lower=math.nan), "lower has NaN"),
+        (lambda: kl_project(vec(1, 2), ones(2), vec(1), start=vec(0, 0)), "start has the shape"),
+        (lambda: kl_project(vec(1, 2), ones(2), torch.ones(3, 1)), "leading shape"),
+        (lambda: kl_project(torch.ones(0), None), "n of at least 1"),
     ],
 )
 def test_bad_input_is_refused_by_name(call: object, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray])
+def test_what_is_no_tensor_is_refused_by_name(kind: Callable[[object], object]) -> None:
+    one = kind([1.0])
+    for name, call in (
+        ("y", lambda: kl_project(kind([1.0, 2.0]), ones(2), vec(1))),
+        ("A_eq", lambda: kl_project(vec(1, 2), kind([[1.0, 1.0]]), one)),
+        ("b_ub", lambda: euclidean_project(vec(1, 2), A_ub=ones(2), b_ub=one)),
+    ):
+        with pytest.raises(TypeError, match=f"{name} is a .*; allowed: a .*tensor"):
+            call()
 
 
 def test_a_dtype_that_is_not_floating_is_refused() -> None:

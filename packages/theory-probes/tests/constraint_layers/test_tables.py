@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,29 @@ def test_tables_that_are_wrong_end_in_one_line(scores: Path, rules: Path, tmp_pa
         assert "Traceback" not in done.stderr
     scores.write_text("a,b,c\n1,,2\n")
     assert "row 0, column 'b'" in run("project", scores, "--rules", rules).stderr
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    scores: Path, rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("theory_probes.constraint_layers.tables.constrained_weights", work)
+    file, taken = tmp_path / "file", tmp_path / "taken"
+    file.write_text("kept")
+    (taken / "rules.csv").mkdir(parents=True)
+    for out, said in ((file, "no folder"), (file / "below", "no folder"), (taken, "a folder")):
+        done = run("project", scores, "--rules", rules, "--index", "day", "--out", out)
+        assert done.exit_code == 2
+        assert said in done.stderr
+    # Permissions do not bind a superuser, so the system is asked in its place.
+    monkeypatch.setattr("os.access", lambda _, mode, **__: not mode & os.W_OK)
+    done = run("project", scores, "--rules", rules, "--index", "day", "--out", tmp_path / "new")
+    assert done.exit_code == 2
+    assert "no permission" in done.stderr
+    assert file.read_text() == "kept"
+    assert not (tmp_path / "new").exists()
 
 
 MPS = """NAME          mix

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .dual import Solution, residual_of, row_values, shifted
+from .dual import Solution, residual_of, row_combination, row_values
 from .links import Entropic
 
 _CHECK_EVERY = 10
@@ -77,11 +77,10 @@ def sweep(
             t = (right.log() - coefficient.log() - total) / coefficient
         else:
             t = _root(values, right, group, link)
-        held = group.rows >= equalities
         now = multipliers[:, group.rows]
-        moved = torch.where(held, (now + t).clamp(max=0), now + t)
-        multipliers[:, group.rows] = moved
-        z[:, group.variables] = values + (moved - now)[:, group.segment] * group.weight
+        change = torch.where(group.rows >= equalities, torch.minimum(t, -now), t)
+        multipliers[:, group.rows] = now + change
+        z[:, group.variables] = values + change[:, group.segment] * group.weight
 
 
 def bregman(
@@ -97,8 +96,7 @@ def bregman(
 ) -> Solution:
     """Sweep until every sample's residual is at most `tol` (B,); shapes as in `dual.newton`."""
     multipliers = start.clone()
-    multipliers[:, equalities:] = multipliers[:, equalities:].clamp(max=0)
-    z = shifted(z0, W, multipliers)
+    z = z0 + row_combination(multipliers, W)
     residual = z0.new_full((len(z0),), torch.inf)
     sweeps = 0
     while sweeps < max_iter:
@@ -108,7 +106,7 @@ def bregman(
         residual = residual_of(multipliers, row_values(link.value(z), W) - b, equalities)
         if bool((residual <= tol).all()):
             break
-    return Solution(multipliers, link.value(z), residual, residual <= tol, sweeps)
+    return Solution(multipliers, z, link.value(z), residual, residual <= tol, sweeps)
 
 
 def _per_row(values: Tensor, group: Group) -> Tensor:

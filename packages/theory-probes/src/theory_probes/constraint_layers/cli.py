@@ -15,6 +15,7 @@ app = typer.Typer(help="Make scores obey linear rules.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
+RESULTS = ("allocations.csv", "rules.csv")
 Temperature = Annotated[float, typer.Option(help="Small is hard, large is soft.")]
 
 
@@ -34,9 +35,13 @@ def project(
 ) -> None:
     """Turn a table of scores into feasible allocations, with a report of every rule."""
     try:
-        from .._files import read_table, write_atomic
+        from .._files import check_writable, read_table, write_atomic
         from .tables import constrained_weights, constraints_for, read_rules
 
+        check_writable(out)
+        for name in RESULTS:
+            if (out / name).is_dir():
+                raise ValueError(f"nothing can be written to {out / name}: it is a folder")
         if not rules.is_file():
             raise ValueError(f"rules is {str(rules)!r}, which is not a file")
         table = read_table(data)
@@ -48,16 +53,17 @@ def project(
         constraints = constraints_for([str(c) for c in table.columns], given)
         weights = constrained_weights(table, constraints, method=method, temperature=temperature)  # type: ignore[arg-type]
         report = violations(weights.to_numpy(), constraints, given)
-    except (ValueError, OSError, RuntimeError) as error:
+        keep = index is not None
+        allocations, rules_report = (out / name for name in RESULTS)
+        write_atomic(allocations, lambda path: weights.to_csv(path, index=keep))
+        write_atomic(rules_report, lambda path: path.write_text(_csv(report), encoding="utf-8"))
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
         _fail(str(error))
-    keep = index is not None
-    write_atomic(out / "allocations.csv", lambda path: weights.to_csv(path, index=keep))
-    write_atomic(out / "rules.csv", lambda path: path.write_text(_csv(report), encoding="utf-8"))
     shown = Table("rule", "rows at its bound", "largest violation")
     for name, binding, violation in report:
         shown.add_row(escape(name), str(binding), f"{violation:.1e}")
     console.print(shown)
-    console.print(f"{len(weights)} rows in {out / 'allocations.csv'}", highlight=False)
+    console.print(f"{len(weights)} rows in {allocations}", highlight=False, markup=False)
 
 
 @app.command()
@@ -84,7 +90,7 @@ def lp(
         started = time.perf_counter()
         x = layer(torch.from_numpy(-program.objective / scale)).numpy()
         spent = time.perf_counter() - started
-    except (ValueError, OSError, ImportError) as error:
+    except (TypeError, ValueError, OSError, ImportError, RuntimeError) as error:
         _fail(str(error))
     reached = float(program.objective @ x) + program.offset
     table = Table("", "objective", "seconds")

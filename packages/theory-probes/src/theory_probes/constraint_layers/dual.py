@@ -32,10 +32,13 @@ _DAMPING = 1e-3
 class Solution:
     """Dual values with what is known of them, for a batch of size B.
 
-    `multipliers` is (B, m), `x` is (B, n), `residual` and `converged` are (B,).
+    `multipliers` is (B, m); `z` (B, n) is z0 + W^T multipliers, summed step by step, which keeps
+    digits that the multipliers of a large z0 have lost; `x` is (B, n); `residual` and `converged`
+    are (B,).
     """
 
     multipliers: Tensor
+    z: Tensor
     x: Tensor
     residual: Tensor
     converged: Tensor
@@ -45,24 +48,24 @@ class Solution:
 def merge(base: Solution, chosen: Tensor, other: Solution) -> Solution:
     """`base` with the samples in `chosen` replaced by those of `other`, in order."""
     merged = {}
-    for name in ("multipliers", "x", "residual", "converged"):
+    for name in ("multipliers", "z", "x", "residual", "converged"):
         merged[name] = getattr(base, name).clone()
         merged[name][chosen] = getattr(other, name)
     return Solution(**merged, iterations=base.iterations + other.iterations)
 
 
-def shifted(z0: Tensor, W: Tensor, multipliers: Tensor) -> Tensor:
-    """z = z0 + W^T lambda, for W of shape (m, n) or (B, m, n)."""
+def row_combination(multipliers: Tensor, W: Tensor) -> Tensor:
+    """W^T lambda (..., n), for W of shape (m, n) or (..., m, n)."""
     if W.ndim == 2:
-        return z0 + multipliers @ W
-    return z0 + torch.einsum("bm,bmn->bn", multipliers, W)
+        return multipliers @ W
+    return (multipliers[..., None, :] @ W)[..., 0, :]
 
 
 def row_values(x: Tensor, W: Tensor) -> Tensor:
-    """W x, for W of shape (m, n) or (B, m, n)."""
+    """W x (..., m), for W of shape (m, n) or (..., m, n)."""
     if W.ndim == 2:
         return x @ W.mT
-    return torch.einsum("bmn,bn->bm", W, x)
+    return (W @ x[..., None])[..., 0]
 
 
 def normal_matrix(W: Tensor, slope: Tensor, pairs: Tensor | None) -> Tensor:
@@ -108,14 +111,21 @@ def free_rows(multipliers: Tensor, gradient: Tensor, near: Tensor, equalities: i
 
 def residual_of(multipliers: Tensor, gradient: Tensor, equalities: int) -> Tensor:
     """Largest violation of the optimality conditions: of a rule, or of complementarity."""
-    inner = multipliers[:, equalities:]
-    natural = inner - (inner - gradient[:, equalities:]).clamp(max=0)
+    natural = torch.maximum(multipliers[:, equalities:], gradient[:, equalities:])
     parts = torch.cat([gradient[:, :equalities], natural], dim=1)
     return parts.abs().amax(1) if parts.shape[1] else parts.new_zeros(len(parts))
 
 
+def capped_change(change: Tensor, multipliers: Tensor, equalities: int) -> Tensor:
+    """`change` (B, m) cut so that the multipliers of inequality rows stay at most 0."""
+    if equalities == change.shape[1]:
+        return change
+    room = -multipliers[:, equalities:]
+    return torch.cat([change[:, :equalities], torch.minimum(change[:, equalities:], room)], dim=1)
+
+
 def newton(
-    z0: Tensor,
+    z: Tensor,
     W: Tensor,
     b: Tensor,
     link: Link,
@@ -124,38 +134,41 @@ def newton(
     tol: Tensor,
     max_iter: int,
     pairs: Tensor | None = None,
+    relative: float = 0.0,
 ) -> Solution:
     """Minimise the dual from `start`.
 
     Parameters
     ----------
-    z0
-        (B, n).
+    z
+        (B, n): z0 + W^T start.
     W
         (m, n) or (B, m, n), the first `equalities` rows equalities.
     b
         (B, m).
     start
-        (B, m).
-    tol
-        (B,); samples whose residual is at most this are done and no longer computed.
+        (B, m), at most 0 for inequality rows.
+    tol, relative
+        (B,) and a number: samples whose residual is at most tol + relative * max|x| are done and
+        no longer computed.
     """
-    lam, limit = start.clone(), tol
-    lam[:, equalities:] = lam[:, equalities:].clamp(max=0)
-    z = shifted(z0, W, lam)
-    multipliers, residual = lam.clone(), z0.new_zeros(len(z0))
+    lam = start
+    multipliers, reached, residual = start.clone(), z.clone(), z.new_zeros(len(z))
+    converged = torch.ones(len(z), dtype=torch.bool, device=z.device)
     # Samples leave the working arrays as they are done; `todo` says who is left.
-    todo = torch.arange(len(z0), device=z0.device)
+    todo = torch.arange(len(z), device=z.device)
     w, iterations = W, 0
     while len(todo) and W.shape[-2]:
         x = link.value(z)
         gradient = row_values(x, w) - b
         left = residual_of(lam, gradient, equalities)
-        open_ = ~(left <= tol)
+        open_ = ~(left <= tol + relative * x.abs().amax(1))
         last = iterations == max_iter or not bool(open_.any())
         if last or not bool(open_.all()):
             out = torch.ones_like(open_) if last else ~open_
-            multipliers[todo[out]], residual[todo[out]] = lam[out], left[out]
+            done = todo[out]
+            multipliers[done], reached[done], residual[done] = lam[out], z[out], left[out]
+            converged[done] = ~open_[out]
             if last:
                 break
             todo, lam, z, x, b = todo[open_], lam[open_], z[open_], x[open_], b[open_]
@@ -170,8 +183,7 @@ def newton(
         step = torch.where(free, -solve_rows(H, gradient, free, damping), -lam)
         lam, z = _line_search(w, b, link, lam, z, x, gradient, step, equalities)
         iterations += 1
-    x = link.value(shifted(z0, W, multipliers))
-    return Solution(multipliers, x, residual, ~residual.isnan() & (residual <= limit), iterations)
+    return Solution(multipliers, reached, link.value(reached), residual, converged, iterations)
 
 
 def _line_search(
@@ -186,20 +198,17 @@ def _line_search(
     equalities: int,
 ) -> tuple[Tensor, Tensor]:
     """The longest halved step, projected on the signs, that lowers F enough; sample by sample."""
-    before = link.potential(z)
     best, best_z, pending = lam, z, None
     length: Tensor | float = 1.0
     noise = 16 * torch.finfo(lam.dtype).eps
     for _ in range(_HALVINGS):
-        trial = lam + length * step
-        if equalities < trial.shape[1]:
-            trial[:, equalities:] = trial[:, equalities:].clamp(max=0)
-        change = trial - lam
-        trial_z = shifted(z, W, change)
+        change = capped_change(length * step, lam, equalities)
+        trial, change_z = lam + change, row_combination(change, W)
+        trial_z = z + change_z
         # Differences first, sums after: near the optimum F itself has no digits left to compare.
         moved = b * change
-        rise = (link.potential(trial_z) - before).sum(1) - moved.sum(1)
-        scale = x.abs().sum(1) + moved.abs().sum(1)
+        rise = link.rise(z, x, change_z).sum(1) - moved.sum(1)
+        scale = (x.abs() * change_z.abs().clamp(min=1)).sum(1) + moved.abs().sum(1)
         good = rise <= 1e-4 * (gradient * change).sum(1) + noise * scale
         if pending is None:
             if bool(good.all()):

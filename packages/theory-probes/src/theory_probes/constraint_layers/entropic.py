@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .bregman import Group, bregman, group_rows, sweep
-from .dual import Solution, merge, newton, row_products
+from .dual import Solution, merge, newton, row_combination, row_products
 from .links import Entropic
 
 # Beyond this |z0| the temperature is annealed; what is left open is annealed from the second.
@@ -81,13 +81,13 @@ def _anneal(
     largest = float(z0.abs().amax()) if z0.numel() and start is None else 0.0
     stages = max(0, math.ceil(math.log2(largest / safe))) if largest > safe else 0
     iterations = 0
+    z = z0 / 2.0**stages + row_combination(multipliers, W)
     for stage in range(stages, -1, -1):
-        scaled = z0 / 2.0**stage
         if start is None and groups:
-            multipliers = _warm_up(scaled, W, b, multipliers, groups, link, equalities)
+            z, multipliers = _warm_up(z, b, multipliers, groups, link, equalities)
         last = stage == 0
         solution = newton(
-            scaled,
+            z,
             W,
             b,
             link,
@@ -98,23 +98,22 @@ def _anneal(
             pairs,
         )
         iterations += solution.iterations
-        # The dual values in units of y stay; in units of z they double with 1/tau.
-        multipliers = 2.0 * solution.multipliers
+        # The dual values in units of y stay; in units of z they double with 1/tau, as z does.
+        z, multipliers = 2.0 * solution.z, 2.0 * solution.multipliers
     return replace(solution, iterations=iterations)
 
 
 def _warm_up(
-    z0: Tensor,
-    W: Tensor,
+    z: Tensor,
     b: Tensor,
     multipliers: Tensor,
     groups: list[Group],
     link: Entropic,
     equalities: int,
-) -> Tensor:
-    swept = multipliers.clone()
-    z = z0 + swept @ W
+) -> tuple[Tensor, Tensor]:
+    swept_z, swept = z.clone(), multipliers.clone()
     for _ in range(_WARM_UP):
-        sweep(z, b, swept, groups, link, equalities)
+        sweep(swept_z, b, swept, groups, link, equalities)
     # A sample whose right-hand side has no logarithm is left to Newton, which will say so.
-    return torch.where(swept.isfinite().all(1, keepdim=True), swept, multipliers)
+    good = swept.isfinite().all(1, keepdim=True)
+    return torch.where(good, swept_z, z), torch.where(good, swept, multipliers)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .dual import RIDGE, Solution, merge, newton, row_products, row_values
+from .dual import RIDGE, Solution, merge, newton, row_combination, row_products, row_values
 from .links import Clipped
 
 _CHECK_EVERY = 10
@@ -21,8 +21,12 @@ _POLISH = 100
 
 
 def affine_project(y: Tensor, W: Tensor, b: Tensor, pinv: Tensor) -> Tensor:
-    """Project y (..., n) on Wx = b, with the pseudo-inverse of W at hand, (n, m)."""
-    return y - (y @ W.mT - b) @ pinv.mT
+    """Project y (..., n) on Wx = b, with the pseudo-inverse (..., n, m) of W at hand.
+
+    A second, unrecorded projection takes away the rounding of the first, which grows with y.
+    """
+    x = y - row_values(row_values(y, W) - b, pinv)
+    return x - row_values(row_values(x, W) - b, pinv).detach()
 
 
 def solve_euclidean(
@@ -35,6 +39,7 @@ def solve_euclidean(
     *,
     engine: str,
     tol: Tensor,
+    relative: float,
     max_iter: int,
     rho: float = 3.0,
     polish: bool = True,
@@ -42,6 +47,8 @@ def solve_euclidean(
 ) -> Solution:
     """Solve a batch: y (B, n), W (m, n) or (B, m, n), b (B, m), bounds (n,), tol (B,).
 
+    Newton's residual is at most tol + relative * max|x|; ADMM's, which keeps no more digits than y
+    has, tol + relative * max|y|.
     `engine` is `"newton"`, `"admm"`, or `"auto"`: Newton, and ADMM first for what Newton left.
     """
     link = Clipped(lower, upper)
@@ -49,9 +56,9 @@ def solve_euclidean(
     zero = b.new_zeros(b.shape)
     if engine != "admm":
         steps = min(max_iter, _POLISH)
-        solution = newton(
-            y, W, b, link, zero if start is None else start, equalities, tol, steps, pairs
-        )
+        first = zero if start is None else start
+        z = y + row_combination(first, W)
+        solution = newton(z, W, b, link, first, equalities, tol, steps, pairs, relative)
         if engine == "newton" or bool(solution.converged.all()):
             return solution
         left = ~solution.converged
@@ -65,15 +72,19 @@ def solve_euclidean(
             equalities,
             engine="admm",
             tol=tol[left],
+            relative=relative,
             max_iter=max_iter,
             rho=rho,
         )
         return merge(solution, left, again)
-    solution = admm(y, W, b, link, equalities, tol, max_iter, rho)
+    reach = tol + relative * y.abs().amax(1)
+    solution = admm(y, W, b, link, equalities, reach, max_iter, rho)
     if not polish or W.shape[-2] == 0:
         return solution
-    polished = newton(y, W, b, link, solution.multipliers, equalities, tol, _POLISH, pairs)
-    better = polished.residual <= solution.residual
+    polished = newton(
+        solution.z, W, b, link, solution.multipliers, equalities, tol, _POLISH, pairs, relative
+    )
+    better = polished.converged | (polished.residual <= solution.residual)
     return merge(solution, better, _select(polished, better))
 
 
@@ -116,8 +127,7 @@ def admm(
     for iterations in range(1, limit + 1):
         t = (weight * target + rho * (z - v)) / (weight + rho)
         lam = -_apply(factor, row_values(t, wide) - b)
-        moved = lam @ wide if wide.ndim == 2 else torch.einsum("bm,bmn->bn", lam, wide)
-        x = t + moved / (weight + rho)
+        x = t + row_combination(lam, wide) / (weight + rho)
         z_old = z
         z = torch.minimum(torch.maximum(x + v, lower), upper)
         v = v + x - z
@@ -137,7 +147,8 @@ def admm(
     residual = broken.amax(1) if m else y.new_zeros(len(y))
     # ADMM's own test bounds the distance to the optimum only up to its rate: ten times the
     # tolerance.
-    return Solution(lam, x, residual, residual <= 10 * tol, iterations)
+    dual_z = y + row_combination(lam, W)
+    return Solution(lam, dual_z, x, residual, residual <= 10 * tol, iterations)
 
 
 def _factor(W: Tensor, metric: Tensor) -> Tensor:
@@ -157,6 +168,7 @@ def _apply(factor: Tensor, right: Tensor) -> Tensor:
 def _select(solution: Solution, chosen: Tensor) -> Solution:
     return Solution(
         solution.multipliers[chosen],
+        solution.z[chosen],
         solution.x[chosen],
         solution.residual[chosen],
         solution.converged[chosen],

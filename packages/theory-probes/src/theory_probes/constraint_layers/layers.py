@@ -11,8 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from .constraints import LinearConstraints
-from .euclidean import affine_project
-from .projection import Engine, SolveInfo, euclidean_project, kl_project
+from .projection import (
+    Engine,
+    SolveInfo,
+    can_look,
+    check_positive,
+    check_scores,
+    check_solver,
+    check_tensor,
+    closed_form,
+    euclidean_project,
+    kl_project,
+)
 
 OnFailure = Literal["warn", "raise", "ignore"]
 
@@ -51,10 +61,7 @@ class _ConstraintLayer(nn.Module):
         if not isinstance(constraints, LinearConstraints):
             kind = type(constraints).__name__
             raise TypeError(f"constraints is a {kind}; allowed: LinearConstraints")
-        if tol is not None and not (math.isfinite(tol) and tol > 0):
-            raise ValueError(f"tol is {tol!r}; allowed: a positive number")
-        if max_iter is not None and max_iter < 1:
-            raise ValueError(f"max_iter is {max_iter!r}; allowed: an integer of at least 1")
+        check_solver(tol, max_iter)
         if on_failure not in ("warn", "raise", "ignore"):
             raise ValueError(f"on_failure is {on_failure!r}; allowed: 'warn', 'raise' or 'ignore'")
         self.n = constraints.n
@@ -68,11 +75,12 @@ class _ConstraintLayer(nn.Module):
         return f"n={self.n}, equalities={len(self.b_eq)}, inequalities={len(self.b_ub)}"
 
     def _check(self, y: Tensor, b_eq: Tensor | None, b_ub: Tensor | None) -> tuple[Tensor, Tensor]:
-        if y.shape[-1:] != (self.n,):
+        if check_scores(y) != self.n:
             raise ValueError(f"y has the shape {tuple(y.shape)}; allowed: (..., {self.n})")
         sides = []
         for name, given, own in (("b_eq", b_eq, self.b_eq), ("b_ub", b_ub, self.b_ub)):
             side = own if given is None else given
+            check_tensor(name, side)
             if side.shape[-1:] != own.shape or side.shape[:-1] not in ((), y.shape[:-1]):
                 raise ValueError(
                     f"{name} has the shape {tuple(side.shape)}; allowed: ({len(own)},) or"
@@ -93,7 +101,7 @@ class _ConstraintLayer(nn.Module):
                 parts.append((x @ self.A_ub.to(x).mT - b_ub).flatten())
             info.max_violation = float(torch.cat(parts).amax())
         self.last_info = info
-        if sample_ids is not None and info.multipliers is not None:
+        if sample_ids is not None and sample_ids.numel() and info.multipliers is not None:
             self._remember(sample_ids, info)
         if self.on_failure != "ignore" and not bool(info.converged.all()):
             bad = torch.nonzero(~info.converged).flatten().tolist()
@@ -111,6 +119,7 @@ class _ConstraintLayer(nn.Module):
         """The multipliers of the last time that these samples came by, if all of them did."""
         if sample_ids is None:
             return None
+        check_tensor("sample_ids", sample_ids)
         count = math.prod(y.shape[:-1])
         if sample_ids.numel() != count or sample_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(
@@ -120,7 +129,7 @@ class _ConstraintLayer(nn.Module):
         memory, ids = self._memory, sample_ids.flatten().long()
         if bool((ids < 0).any()):
             raise ValueError("sample_ids has negative entries; allowed: integers from 0")
-        if memory is None or int(ids.max()) >= len(memory):
+        if memory is None or not count or int(ids.max()) >= len(memory):
             return None
         start = memory[ids.to(memory.device)]
         return start if bool(start.isfinite().all()) else None
@@ -193,10 +202,7 @@ class BinaryLinearConstraintLayer(_ConstraintLayer):
         on_failure: OnFailure = "warn",
     ) -> None:
         super().__init__(constraints, tol, max_iter, on_failure)
-        if not (isinstance(temperature, int | float) and math.isfinite(temperature)):
-            raise ValueError(f"temperature is {temperature!r}; allowed: a positive number")
-        if temperature <= 0:
-            raise ValueError(f"temperature is {temperature!r}; allowed: a positive number")
+        check_positive("temperature", temperature)
         if inequality not in ("exact", "slack"):
             raise ValueError(f"inequality is {inequality!r}; allowed: 'exact' or 'slack'")
         if engine not in ("auto", "newton", "bregman"):
@@ -315,8 +321,9 @@ class GeneralLinearConstraintLayer(_ConstraintLayer):
         super().__init__(constraints, tol, max_iter, on_failure)
         if engine not in ("auto", "newton", "admm"):
             raise ValueError(f"engine is {engine!r}; allowed: 'auto', 'newton' or 'admm'")
-        if not (math.isfinite(rho) and rho > 0):
-            raise ValueError(f"rho is {rho!r}; allowed: a positive number")
+        check_positive("rho", rho)
+        if not isinstance(polish, bool):
+            raise ValueError(f"polish is {polish!r}; allowed: True or False")
         self.engine, self.rho, self.polish = engine, rho, polish
         bounded = np.isfinite(constraints.lower).any() or np.isfinite(constraints.upper).any()
         self.closed_form = not bounded and not len(constraints.b_ub)
@@ -334,9 +341,10 @@ class GeneralLinearConstraintLayer(_ConstraintLayer):
         """Project y (..., n) on the rules; parameters as in
         `BinaryLinearConstraintLayer.forward`."""
         right_eq, right_ub = self._check(y, b_eq, b_ub)
-        if self.closed_form:
-            return affine_project(y, self.A_eq.to(y), right_eq, self.pinv.to(y))
         info = SolveInfo()
+        if self.closed_form:
+            x = closed_form(y, self.A_eq.to(y), right_eq, self.pinv.to(y), self.tol, info)
+            return self._finish(x, right_eq, right_ub, info, None) if can_look() else x
         x = euclidean_project(
             y,
             self.A_eq.to(y),

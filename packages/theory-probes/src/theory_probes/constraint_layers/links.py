@@ -46,10 +46,21 @@ class Entropic:
         s = torch.sigmoid(z)
         return self._choose(self.upper * s * (1 - s), z)
 
-    def potential(self, z: Tensor) -> Tensor:
+    def rise(self, z: Tensor, x: Tensor, step: Tensor) -> Tensor:
+        """Phi(z + step) - Phi(z), for x = phi(z).
+
+        With softplus(z) = max(z, 0) + softplus(-|z|), so that no digits of a large z are lost.
+        """
+        moved = z + step
         if self.upper is None:
-            return z.exp()
-        return self._choose(self.upper * torch.nn.functional.softplus(z), z)
+            return moved.exp() - x
+        softplus = torch.nn.functional.softplus
+        kink = torch.where((z > 0) & (moved > 0), step, moved.clamp(min=0) - z.clamp(min=0))
+        bounded = self.upper * (kink + softplus(-moved.abs()) - softplus(-z.abs()))
+        if self.capped is None:
+            return bounded
+        free = torch.where(self.capped, 0.0, moved).exp() - x
+        return torch.where(self.capped, bounded, free)
 
     def of(self, variables: Tensor) -> Entropic:
         """The link of some of the variables."""
@@ -85,9 +96,13 @@ class Clipped:
     def slope(self, z: Tensor, x: Tensor) -> Tensor:
         return ((z > self.lower) & (z < self.upper)).to(z.dtype)
 
-    def potential(self, z: Tensor) -> Tensor:
-        x = self.value(z)
-        return x * (z - 0.5 * x)
+    def rise(self, z: Tensor, x: Tensor, step: Tensor) -> Tensor:
+        """Phi(z + step) - Phi(z), for x = phi(z).
+
+        Phi = x (z - x / 2), written so that at a bound no digits of a large z are lost.
+        """
+        moved = self.value(z + step)
+        return moved * step + (moved - x) * (z - 0.5 * (moved + x))
 
 
 Link = Entropic | Clipped
