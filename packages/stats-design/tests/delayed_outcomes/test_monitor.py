@@ -461,7 +461,7 @@ def test_alerts_are_the_rows_where_the_rule_holds(logs, settings):
 
 @pytest.mark.parametrize("rule", ["effect", "effect > x", "__import__('os') > 0", "effect > 1 2"])
 def test_no_rule(rule):
-    with pytest.raises(ValueError, match="rule (is|names)"):
+    with pytest.raises(ValueError, match=r"rule (is|names)"):
         started().alerts(rule)
 
 
@@ -586,3 +586,15 @@ def test_times_of_arrow_keep_their_zone(zone):
     monitor = small()
     monitor.update(pd.DataFrame({"unit": [1, 2], "time": column, "arm": ["control", "treatment"]}))
     assert monitor.watermark == times[1]
+
+
+@pytest.mark.parametrize("values", [[0.0], [3.0, -3.0]])
+def test_a_late_sum_of_zero_is_no_event_as_one_in_time(values):
+    settings = {"value_range": (-5, 5), "recurrent": "sum_window", "window": 2.0, "late": "revise"}
+    late, early = started(**settings), started(**settings)
+    for value in values:
+        early.event("a", 1.5, value)
+    for value in values:
+        late.snapshot(9.0)
+        late.event("a", 1.5, value)
+    assert late.snapshot(9.0).events == early.snapshot(9.0).events == {"control": 0, "treatment": 0}

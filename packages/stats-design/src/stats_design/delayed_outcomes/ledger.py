@@ -222,7 +222,9 @@ class Ledger:
             # Under "ingest" a sum that has been counted stays: more would be a second event.
             if self.late == "revise":
                 self._note(row)
-                self.event[row], self.value[row] = closes, total
+                # As when a window closes: a sum of 0 is no event.
+                self.event[row] = closes if total != 0 else math.inf
+                self.value[row] = total
                 self._recount()
             return
         if row not in self.partial:

@@ -111,14 +111,13 @@ alpha_split, smallest_propensity, adaptive
             "adaptive": adaptive,
         }
         design = make_design(**self._settings)
-        ledger = Ledger(design, late, recurrent)
+        self._ledger = Ledger(design, late, recurrent)
         if (window is not None) != (recurrent == "sum_window"):
             raise ValueError(
                 f"window is {window!r} with recurrent={recurrent!r}; allowed: a window with "
                 "'sum_window', and with nothing else"
             )
         self._window = window
-        self._ledger = ledger
         self._index = {label: k for k, label in enumerate(design.arms)}
         # Outcomes behind the sums of windows, so that records given again can be recognised.
         self._seen: Seen = {}

@@ -10,10 +10,7 @@ may be irregular and of any type, and a record counts at its own time as in memo
 
 from __future__ import annotations
 
-import glob
-import re
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +31,8 @@ from stats_design.delayed_outcomes.intervals import (
     small_sample_note,
     table,
 )
-from stats_design.delayed_outcomes.timeline import AWARE, NAIVE, NUMBER, Timeline
+from stats_design.delayed_outcomes.sources import fetch, open_relation, with_timeline
+from stats_design.delayed_outcomes.timeline import AWARE, NUMBER, Timeline
 
 _LARGEST = "1.7976931348623157e308"
 # The year 2223, in microseconds: later timestamps, such as 'infinity', mean "not yet".
@@ -47,9 +45,6 @@ _PROBLEMS = {
     "bad_value": "an outcome whose value is missing, too large or outside value_range",
 }
 _MOST_LOOKS = 20_000
-# A query, after comments and parentheses.
-_SQL = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:SELECT|WITH|FROM)\b", re.I | re.S)
-_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$|U?INTEGER$|DECIMAL|FLOAT|DOUBLE")
 
 
 def _number(value: float) -> str:
@@ -284,73 +279,6 @@ def _finish(
     return table(design, sums, timeline.back(looks))
 
 
-def _relation(source: Any, connection: Any) -> Any:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "tables outside memory need duckdb: pip install 'stats-design[duckdb]'"
-        ) from error
-    runner = duckdb if connection is None else connection
-    if isinstance(source, duckdb.DuckDBPyRelation):
-        return source
-    if not isinstance(source, (str, Path)):
-        raise TypeError(
-            f"units is a {type(source).__name__}; allowed: a DataFrame, a DuckDB relation, the "
-            "path of a Parquet file or folder, or a SQL query"
-        )
-    text = str(source)
-    try:
-        if isinstance(source, str) and _SQL.match(text):
-            return runner.sql(text)
-        files = _files(text)
-        # Folders such as treatment=1/ hold a column in their names.
-        return runner.read_parquet(files, hive_partitioning=True, union_by_name=True)
-    except duckdb.Error as error:
-        raise ValueError(f"units is {text!r}, which DuckDB cannot read: {error}") from error
-
-
-def _files(text: str) -> list[str]:
-    path = Path(text)
-    try:
-        found = sorted(path.rglob("*.parquet")) if text and path.is_dir() else [path]
-        if found and text and all(file.is_file() for file in found):
-            return [glob.escape(str(file)) for file in found]
-    except OSError:
-        pass
-    raise ValueError(
-        f"units is {text!r}; allowed: an existing Parquet file, a folder with such files, or SELECT"
-    )
-
-
-def _kind(column: str, duck_type: str) -> str:
-    if duck_type.startswith("TIMESTAMP WITH TIME ZONE"):
-        return AWARE
-    if duck_type.startswith(("TIMESTAMP", "DATE")):
-        return NAIVE
-    if _NUMBERS.match(duck_type):
-        return NUMBER
-    raise TypeError(f"{column} is {duck_type}; allowed: numbers, dates or timestamps")
-
-
-def _timeline(relation: Any) -> tuple[Any, Timeline]:
-    """The kind of times, and the relation with an `outcome_time` of the same kind."""
-    types = dict(zip(relation.columns, (str(t) for t in relation.types), strict=True))
-    kind = _kind("entry_time", types["entry_time"])
-    if types["outcome_time"] != types["entry_time"]:
-        # A column that is missing in every row has whatever type its writer chose.
-        if not relation.filter("outcome_time IS NOT NULL").limit(1).fetchall():
-            others = [f'"{c}"' for c in relation.columns if c != "outcome_time"]
-            empty = f"CAST(NULL AS {types['entry_time']}) AS outcome_time"
-            relation = relation.project(", ".join([*others, empty]))
-        elif _kind("outcome_time", types["outcome_time"]) != kind:
-            raise TypeError(
-                f"entry_time is {types['entry_time']}, outcome_time is {types['outcome_time']}; "
-                "allowed: one kind"
-            )
-    return relation, Timeline(kind, "UTC" if kind == AWARE else None)
-
-
 def confseq_of_relation(
     source: Any,
     times: Any,
@@ -361,7 +289,7 @@ def confseq_of_relation(
     **settings: Any,
 ) -> pd.DataFrame:
     """`delayed_confseq` over what DuckDB can read, aggregated there."""
-    relation = _relation(source, connection)
+    relation = open_relation(source, connection)
     wanted = ["entry_time", "treatment", "outcome_time", "outcome_value"]
     wanted += [] if settings["propensity"] is not None else ["propensity"]
     check_columns(relation.columns, wanted, "units")
@@ -374,11 +302,11 @@ def confseq_of_relation(
     if settings["propensity"] is None and smallest_propensity is None and two:
         smallest_propensity = _smallest(relation)
     design = make_design(smallest_propensity=smallest_propensity, **settings)
-    relation, timeline = _timeline(relation)
+    relation, timeline = with_timeline(relation)
     if every is None:
         looks = look_times(timeline, times, None, np.empty(0), np.empty(0))
     else:
-        bounds = _query_frame(
+        bounds = fetch(
             relation,
             "SELECT MIN(entry_time) AS first, MAX(entry_time) AS last, MAX(CASE WHEN outcome_time "
             f"<= {_moment(timeline, _FOREVER)} THEN outcome_time END) AS final FROM units",
@@ -387,24 +315,12 @@ def confseq_of_relation(
         if not np.isfinite(first).all():
             raise ValueError("the table of units is empty; allowed: at least one row")
         looks = look_times(timeline, None, every, np.array([first[0], last[0]]), final)
-    result = _query_frame(relation, _query("units", timeline, looks, design))
+    result = fetch(relation, _query("units", timeline, looks, design))
     return _finish(result, timeline, looks, design)
 
 
-def _query_frame(relation: Any, query: str) -> pd.DataFrame:
-    import duckdb
-
-    try:
-        frame: pd.DataFrame = relation.query("units", query).df()
-    except duckdb.Error as error:
-        raise ValueError(f"DuckDB cannot aggregate the units: {error}") from error
-    return frame
-
-
 def _smallest(relation: Any) -> tuple[float, float] | None:
-    found = _query_frame(
-        relation, "SELECT MIN(propensity) AS low, MAX(propensity) AS high FROM units"
-    )
+    found = fetch(relation, "SELECT MIN(propensity) AS low, MAX(propensity) AS high FROM units")
     try:
         low, high = float(found["low"][0]), float(found["high"][0])
     except ValueError:
