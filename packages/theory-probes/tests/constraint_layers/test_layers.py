@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import cvxpy as cp
@@ -145,6 +146,26 @@ def test_layers_refuse_what_does_not_fit(layer_type: type) -> None:
     for option in ({"tol": 0.0}, {"max_iter": 0}, {"on_failure": "cry"}, {"engine": "magic"}):
         with pytest.raises(ValueError, match=next(iter(option))):
             layer_type(simplex(3), **option)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: simplex(2.5), "n is 2.5"),  # type: ignore[arg-type]
+        (lambda: simplex(-1), "n is -1"),
+        (lambda: budget(3, "x"), "total is 'x'"),  # type: ignore[arg-type]
+        (lambda: doubly_stochastic(2.5), "n is 2.5"),  # type: ignore[arg-type]
+        (lambda: partial_matching(0, 3, 1), "rows is 0"),
+        (lambda: group_at_least(5, [0.7], 0.5), "index"),  # type: ignore[list-item]
+        (lambda: group_at_least(5, [True, False], 0.5), "index"),
+        (lambda: group_at_least(5, [], 0.5), "index"),
+        (lambda: group_at_least(5, [5], 0.5), "index"),
+        (lambda: group_at_least(5, [0], -1.0), "p is -1.0"),
+    ],
+)
+def test_sets_refuse_sizes_that_are_none(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        make()
 
 
 AFFINE = LinearConstraints(3, A_eq=[[1, 1, 1]], b_eq=[1])

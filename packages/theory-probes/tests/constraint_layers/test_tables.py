@@ -99,6 +99,8 @@ def test_the_command_writes_allocations_and_a_report(
         (("a", 'columns = ["z", "b"]', 'columns = ["a", "b"]'), "'z'"),
         (("a", "total = 5.0", "total = 1.0"), "contradict"),
         (("a", "total = 1.0 1", "total = 1.0"), "TOML"),
+        (("a", "columns = 3", 'columns = ["a", "b"]'), "columns is 3"),
+        (("a", 'columns = [["a"]]', 'columns = ["a", "b"]'), "columns is [['a']]"),
     ],
 )
 def test_rules_that_are_wrong_end_in_one_line(
@@ -191,6 +193,15 @@ def test_an_mps_file_is_read_as_it_says(tmp_path: Path) -> None:
     assert "HiGHS" in done.stdout
     gap = float(done.stdout.split("gap ")[1].split("%")[0])
     assert 0 <= gap < 5
+
+
+def test_a_program_without_rows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "box.mps"
+    path.write_text("NAME\nROWS\n N cost\nCOLUMNS\n a cost 1.0\nBOUNDS\n LO BND a 2\nENDATA\n")
+    assert read_mps(path).optimum() == pytest.approx(2.0)
+    done = run("lp", path, "--temperature", "0")
+    assert done.exit_code == 2
+    assert "temperature is 0" in done.stderr
 
 
 def test_clouds_hold_the_matches_that_they_claim() -> None:

@@ -45,6 +45,8 @@ def project(
         if not rules.is_file():
             raise ValueError(f"rules is {str(rules)!r}, which is not a file")
         table = read_table(data)
+        if not len(table):
+            raise ValueError(f"{data} has no rows; allowed: at least one")
         if index is not None:
             if index not in table.columns:
                 raise ValueError(f"index is {index!r}; allowed: one of {list(table.columns)}")
@@ -77,7 +79,9 @@ def lp(
 
         from .layers import BinaryLinearConstraintLayer
         from .linear_program import read_mps
+        from .projection import check_positive
 
+        check_positive("temperature", temperature)
         program = read_mps(file)
         rules = program.constraints
         started = time.perf_counter()

@@ -99,7 +99,7 @@ def read_mps(path: str | Path) -> LinearProgram:
         raise ValueError(f"{path} has no variables")
     A = np.zeros((m, n))
     matrix = model.a_matrix_
-    starts, index = np.asarray(matrix.start_), np.asarray(matrix.index_)
+    starts, index = (np.asarray(part, dtype=np.int64) for part in (matrix.start_, matrix.index_))
     value = np.asarray(matrix.value_, dtype=np.float64)
     major = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     if matrix.format_ == highspy.MatrixFormat.kColwise:

@@ -352,13 +352,16 @@ def closed_form(
 ) -> Tensor:
     """The Euclidean projection on Wx = b; checked and reported where values may be looked at."""
     look = can_look()
-    if look:
-        _require_finite(y, W, b)
-    x = affine_project(y, W, b, torch.linalg.pinv(W) if pinv is None else pinv)
+    if pinv is None:
+        if look:
+            _require_finite(y, W, b)
+        pinv = torch.linalg.pinv(W)
+    x = affine_project(y, W, b, pinv)
     if look:
         with torch.no_grad():
-            w, right = _unit_rows(W.double(), b.double())
-            info.converged = obeyed(x, w, right, W.shape[-2], tol or 0.0).flatten()
+            if not bool(torch.isfinite(x).all()):
+                _require_finite(y, W, b)
+            info.converged = obeyed(x, *_unit_rows(W, b), W.shape[-2], tol or 0.0).flatten()
     return x
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .constraints import LinearConstraints
+from .projection import check_positive
 
 
 def simplex(n: int) -> LinearConstraints:
@@ -29,7 +30,8 @@ def budget(n: int, total: float) -> LinearConstraints:
     >>> budget(4, 100.0).b_eq
     array([100.])
     """
-    _positive("total", total)
+    check_positive("total", total)
+    _count("n", n)
     return LinearConstraints(n, np.ones((1, n)), [total], lower=0.0)
 
 
@@ -41,7 +43,8 @@ def capped_simplex(n: int, k: float) -> LinearConstraints:
     >>> capped_simplex(5, 2).upper
     array([1., 1., 1., 1., 1.])
     """
-    _positive("k", k)
+    check_positive("k", k)
+    _count("n", n)
     return LinearConstraints(n, np.ones((1, n)), [k], lower=0.0, upper=1.0)
 
 
@@ -55,6 +58,7 @@ def doubly_stochastic(n: int) -> LinearConstraints:
     >>> doubly_stochastic(3).rank
     5
     """
+    _count("n", n)
     return transport(np.ones(n), np.ones(n))
 
 
@@ -81,6 +85,8 @@ def partial_matching(rows: int, columns: int, k: float) -> LinearConstraints:
     >>> partial_matching(3, 4, 2)
     LinearConstraints(n=12, equalities=1, inequalities=7, bounded=12, rank=1)
     """
+    _count("rows", rows)
+    _count("columns", columns)
     n = rows * columns
     sums = np.vstack([_row_sums(rows, columns), _column_sums(rows, columns)])
     return LinearConstraints(n, np.ones((1, n)), [k], sums, np.ones(rows + columns), lower=0.0)
@@ -94,9 +100,11 @@ def group_at_least(n: int, index: Sequence[int], p: float) -> LinearConstraints:
     >>> group_at_least(5, [0, 1], 0.9).b_ub
     array([-0.9])
     """
-    chosen = np.unique(np.asarray(index, dtype=np.int64))
-    if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= n:
-        raise ValueError(f"index is {list(index)!r}; allowed: positions from 0 to {n - 1}")
+    _count("n", n)
+    chosen = np.unique(np.asarray(index))
+    if not chosen.size or chosen.dtype.kind not in "iu" or not 0 <= chosen[0] <= chosen[-1] < n:
+        raise ValueError(f"index is {index!r}; allowed: positions from 0 to {n - 1}")
+    check_positive("p", p)
     row = np.zeros((1, n))
     row[0, chosen] = -1.0
     return LinearConstraints(n, np.ones((1, n)), [1.0], row, [-p], lower=0.0)
@@ -140,6 +148,6 @@ def _column_sums(rows: int, columns: int) -> NDArray[np.float64]:
     return np.asarray(np.kron(np.ones((1, rows)), np.eye(columns)), dtype=np.float64)
 
 
-def _positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; allowed: a positive number")
+def _count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} is {value!r}; allowed: an integer of at least 1")

@@ -90,6 +90,12 @@ def constraints_for(columns: Sequence[str], rules: Mapping[str, Any]) -> LinearC
         given = rule["columns"]
         if isinstance(given, str):
             given = [given]
+        if not isinstance(given, Mapping) and not (
+            isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+        ):
+            raise ValueError(
+                f"{label}: columns is {given!r}; allowed: names, or a table from names to numbers"
+            )
         weights = given if isinstance(given, Mapping) else dict.fromkeys(given, 1.0)
         row = np.zeros(n)
         for name, weight in weights.items():
