@@ -343,3 +343,24 @@ def test_a_pilot_is_scaled_to_a_positive_number_of_entries(expected):
 def test_an_assignment_that_is_none_is_refused(assigned):
     with pytest.raises(ValueError, match="assigned is"):
         assign(simulate_dataset("null", 3, 0), assigned=assigned)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"arms": None}, "arms is None"),
+        ({"arms": ([1], [2])}, "arms is"),
+        ({"propensity": ".5"}, r"propensity is '\.5'"),
+        ({"value_range": "ab"}, "value_range is 'ab'"),
+        ({"value_range": 5}, "value_range is 5"),
+        ({"value_range": (0, 1, 2)}, "value_range is"),
+        ({"eta2": "x"}, "eta2 is 'x'"),
+        ({"eta2": [None, 1]}, "eta2 is"),
+        ({"eta2": 1e-320}, "eta2 is 1e-320"),
+        ({"eta2": None, "expected_events": 3, "value_scale": "x"}, "value_scale is 'x'"),
+    ],
+)
+def test_odd_settings_are_named(settings, match):
+    base = {"arms": ("a", "b"), "propensity": 0.5, "eta2": 1.0}
+    with pytest.raises((ValueError, TypeError), match=match):
+        make_design(**{**base, **settings})

@@ -190,3 +190,30 @@ def test_p_value_keeps_its_digits_when_the_clocks_differ_by_far(p, swapped):
     if swapped:
         clocks, mixing, shares = clocks[::-1], mixing[::-1], shares[::-1]
     assert sequential_p(effect, *clocks, mixing, shares) == pytest.approx(p, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: boundary("x", 0.05, 1), "clock"),
+        (lambda: boundary(1, 0.05, "x"), "eta2"),
+        (lambda: eta2_for([None, "x"], 0.05), "target_clock"),
+        (lambda: target_clock_for(3000, "half"), "propensity"),
+        (lambda: optimal_alpha_split("a", 0.1, 0.05), "target_clocks"),
+        (lambda: sequential_p("x", 1, 1, 1), "effect"),
+    ],
+)
+def test_what_is_not_numbers_is_named(call, name):
+    with pytest.raises(TypeError, match=f"{name} is .*allowed: numbers"):
+        call()
+
+
+@pytest.mark.parametrize("effect", [math.nan, math.inf])
+def test_p_value_of_no_finite_effect_is_refused(effect):
+    with pytest.raises(ValueError, match="effect has"):
+        sequential_p(effect, 1, 1, 1)
+
+
+def test_shares_above_the_level_are_refused():
+    with pytest.raises(ValueError, match="together at most 1"):
+        sequential_p(3, 1, 1, 1, shares=(0.9, 0.9))

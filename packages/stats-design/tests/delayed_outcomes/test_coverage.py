@@ -233,3 +233,13 @@ def test_three_arms_hold_together():
         )
     found = frame.effect_2_vs_1_upper - frame.effect_2_vs_1
     assert found.to_numpy() == pytest.approx((widths[2] + widths[1])[0])
+
+
+def test_bad_requests_are_named():
+    potential = simulate_dataset("null", 20, 0)
+    with pytest.raises(ValueError, match="methods has"):
+        evaluate_coverage(potential, 10, "union")
+    with pytest.raises(ValueError, match=r"reps is 2\.5"):
+        evaluate_coverage(potential, 2.5)
+    with pytest.raises(ValueError, match="an arm without events"):
+        evaluate_coverage(potential.assign(time_1=np.inf), 10)

@@ -68,8 +68,26 @@ def test_values_have_the_stated_moments():
         {"value_mean": (2.0, 2.0), "value_rms": (1.0, 2.0)},
         {"alpha": 0.0},
         {"power": 1.0},
+        {"looks": 2.5},
+        {"reps": "5"},
+        {"horizon": "long"},
+        {"event_probability": 0.3},
+        {"event_probability": (0.2, 0.3, 0.4)},
+        {"event_probability": (np.nan, 0.4)},
+        {"value_mean": 2.0},
+        {"value_rms": (np.inf, np.inf)},
+        {"delay": (1.0, 2.0)},
+        {"delay": "soon"},
+        {"delay": lambda u: -u},
+        {"delay": lambda u: np.nan * u},
     ],
 )
 def test_bad_input(change):
     with pytest.raises(ValueError, match="allowed"):
         plan(100, **{**KW, **change})
+
+
+@pytest.mark.parametrize("entries", [0, 0.5, 2.5, "many", None])
+def test_entries_are_a_whole_number(entries):
+    with pytest.raises(ValueError, match="expected_entries is"):
+        plan(entries, **KW)

@@ -145,7 +145,7 @@ def test_predictions_of_ols_narrow_the_interval():
         ({"due_time": [np.nan, 1.0]}, {}, "due_time is missing"),
         ({"outcome_value": [np.nan, 1.0]}, {"times": [2.0]}, "outcome_value is nan"),
         ({}, {"propensity": None}, "lacks the columns"),
-        ({}, {"propensity": 1.0}, r"outside \(0, 1\)"),
+        ({}, {"propensity": 1.0}, r"propensity is 1\.0"),
         ({}, {"eta2": None}, "exactly one"),
         ({}, {"arms": (0, 1, 2)}, "two arms"),
         ({}, {"augmentation": {0: "m"}}, "augmentation names"),

@@ -30,15 +30,22 @@ def check_alpha(alpha: float, name: str = "alpha") -> float:
     return float(alpha)
 
 
+def _array(values: ArrayLike, name: str) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError):
+        raise TypeError(f"{name} is {values!r}; allowed: numbers") from None
+
+
 def _positive(values: ArrayLike, name: str) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
+    array = _array(values, name)
     if not np.all(np.isfinite(array) & (array > 0)):
         raise ValueError(f"{name} is {values!r}; allowed: positive finite numbers")
     return array
 
 
 def _clock(values: ArrayLike, name: str) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
+    array = _array(values, name)
     if not np.all(array >= 0):
         raise ValueError(f"{name} has negative or missing values; allowed: variance clocks >= 0")
     return array
@@ -149,7 +156,7 @@ def target_clock_for(
     >>> float(target_clock_for(3000, 0.5, value_scale=2.0))
     12000.0
     """
-    pi = np.asarray(propensity, dtype=np.float64)
+    pi = _array(propensity, "propensity")
     if not np.all((pi > 0) & (pi < 1)):
         raise ValueError(f"propensity is {propensity!r}; allowed: numbers in (0, 1)")
     scale = _positive(value_scale, "value_scale")
@@ -223,13 +230,15 @@ def sequential_p(
     >>> round(float(sequential_p(80, 100, 300, 0.02)), 10)
     0.1581577465
     """
-    e = np.abs(np.asarray(effect, dtype=np.float64))
-    if np.any(np.isnan(e)):
-        raise ValueError("effect has missing values; allowed: numbers")
+    e = np.abs(_array(effect, "effect"))
+    if not np.all(np.isfinite(e)):
+        raise ValueError("effect has missing or infinite values; allowed: finite numbers")
     e0, e1 = eta2 if isinstance(eta2, tuple) else (eta2, eta2)
     eta0, eta1 = _positive(e0, "eta2"), _positive(e1, "eta2")
-    if len(shares) != 2 or not all(0 < s < 1 for s in shares):
-        raise ValueError(f"shares is {shares!r}; allowed: two numbers in (0, 1)")
+    if len(shares) != 2 or not all(0 < s < 1 for s in shares) or sum(shares) > 1 + 1e-9:
+        raise ValueError(
+            f"shares is {shares!r}; allowed: two numbers in (0, 1), together at most 1"
+        )
     v0, v1 = _clock(clock0, "clock0"), _clock(clock1, "clock1")
     s0, s1 = v0 + 1 / eta0, v1 + 1 / eta1
     c0 = np.log((v0 * eta0 + 1) / shares[0] ** 2)

@@ -112,16 +112,16 @@ def evaluate_coverage(
     """
     check_potential(potential)
     check_alpha(alpha)
-    unknown = [m for m in methods if m not in METHODS]
+    unknown = [methods] if isinstance(methods, str) else [m for m in methods if m not in METHODS]
     if unknown:
-        raise ValueError(f"methods has {unknown}; allowed: some of {METHODS}")
-    if reps < 1:
-        raise ValueError(f"reps is {reps!r}; allowed: at least 1")
+        raise ValueError(f"methods has {unknown}; allowed: a list of some of {METHODS}")
+    if not isinstance(reps, (int, np.integer)) or reps < 1:
+        raise ValueError(f"reps is {reps!r}; allowed: an integer of at least 1")
     rng = np.random.default_rng(seed)
     p = potential["propensity"].to_numpy()
     arms, times = arms_of(potential)
-    if not len(times):
-        raise ValueError("potential has no event; allowed: at least one")
+    if not all(len(arm.order) for arm in arms):
+        raise ValueError("potential has an arm without events; allowed: at least one in each")
     misses = dict.fromkeys(methods, 0)
     widths = dict.fromkeys(methods, 0.0)
     block = max(1, _CELLS // (2 * len(times)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -100,11 +100,16 @@ def _per_arm(
         found = [value[arm] for arm in arms]
     elif isinstance(value, (int, float, np.number)):
         found = [float(value)] * len(arms)
-    else:
+    elif isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
         found = list(value)
         if len(found) != len(arms):
             raise ValueError(f"{name} has {len(found)} numbers; allowed: {len(arms)}, one an arm")
-    numbers = tuple(float(v) for v in found)
+    else:
+        raise TypeError(f"{name} is {value!r}; allowed: a number, or one an arm")
+    try:
+        numbers = tuple(float(v) for v in found)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; allowed: numbers") from None
     if not all(math.isfinite(v) and v > 0 for v in numbers):
         raise ValueError(f"{name} is {value!r}; allowed: positive finite numbers")
     return numbers
@@ -112,8 +117,10 @@ def _per_arm(
 
 def check_arms(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     """Labels as a tuple, if there are at least two and all differ."""
-    labels = tuple(arms)
-    if isinstance(arms, str) or len(labels) < 2 or len(set(labels)) != len(labels):
+    labels = tuple(arms) if isinstance(arms, Iterable) and not isinstance(arms, str) else ()
+    if not all(isinstance(label, Hashable) for label in labels) or len(set(labels)) < max(
+        len(labels), 2
+    ):
         raise ValueError(f"arms is {arms!r}; allowed: at least two different labels")
     return labels
 
@@ -215,9 +222,12 @@ def make_design(
         raise ValueError(f"method is {method!r}; allowed: 'auto', 'exact', 'asymptotic'")
     bounds = None
     if value_range is not None:
-        if len(value_range) != 2:
-            raise ValueError(f"value_range is {value_range!r}; allowed: (smallest, largest)")
-        low, high = (float(v) for v in value_range)
+        try:
+            low, high = (float(v) for v in value_range)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"value_range is {value_range!r}; allowed: two numbers, (smallest, largest)"
+            ) from None
         if not -LARGEST_VALUE <= low < high <= LARGEST_VALUE:
             raise ValueError(
                 f"value_range is {value_range!r}; allowed: smallest < largest, both within "
@@ -283,7 +293,10 @@ def _tuning(
         raise ValueError("value_scale belongs to expected_events, which is missing")
     if eta2 is not None:
         mixing = _per_arm(eta2, arms, "eta2")
-        return tuple(optimal_growth(a) / e for a, e in zip(levels, mixing, strict=True)), mixing
+        clocks = tuple(optimal_growth(a) / e for a, e in zip(levels, mixing, strict=True))
+        if not all(map(math.isfinite, clocks)):
+            raise ValueError(f"eta2 is {eta2!r}; allowed: large enough for a finite target clock")
+        return clocks, mixing
     if target_clock is not None:
         clocks = _per_arm(target_clock, arms, "target_clock")
     elif expected_events is not None:

@@ -18,10 +18,25 @@ def _quantile(delay: Delay, name: str) -> Callable[[Floats], Floats]:
         return lambda u: np.asarray(delay.ppf(u), dtype=np.float64)
     if callable(delay):
         return lambda u: np.asarray(delay(u), dtype=np.float64)
-    sample = np.sort(np.asarray(delay, dtype=np.float64))
+    try:
+        sample = np.asarray(delay, dtype=np.float64)
+    except (ValueError, TypeError):
+        sample = np.empty(0)
     if sample.ndim != 1 or not len(sample) or not np.all(np.isfinite(sample) & (sample >= 0)):
         raise ValueError(f"{name} is {delay!r}; allowed: delays >= 0, or a distribution with ppf")
     return lambda u: np.asarray(np.quantile(sample, u))
+
+
+def _check_pair(value: Any, name: str) -> tuple[float, float]:
+    try:
+        first, second = (float(v) for v in value)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"{name} is {value!r}; allowed: two numbers, of control and treatment"
+        ) from None
+    if not (np.isfinite(first) and np.isfinite(second)):
+        raise ValueError(f"{name} is {value!r}; allowed: finite numbers")
+    return first, second
 
 
 def plan(
@@ -84,31 +99,34 @@ def plan(
     check_alpha(alpha)
     check_alpha(propensity, "propensity")
     check_alpha(power, "power")
-    for name, number in (
-        ("expected_entries", expected_entries),
-        ("enrolment", enrolment),
-        ("horizon", horizon),
-        ("looks", looks),
-        ("reps", reps),
-    ):
-        if not (np.isfinite(number) and number > 0):
-            raise ValueError(f"{name} is {number!r}; allowed: a positive number")
-    if not all(0 <= q <= 1 for q in event_probability) or not any(event_probability):
+    for name, count in (("expected_entries", expected_entries), ("looks", looks), ("reps", reps)):
+        if not isinstance(count, (int, np.integer)) or count < 1:
+            raise ValueError(f"{name} is {count!r}; allowed: an integer of at least 1")
+    for name, length in (("enrolment", enrolment), ("horizon", horizon)):
+        if not isinstance(length, (int, float, np.number)) or not 0 < length < np.inf:
+            raise ValueError(f"{name} is {length!r}; allowed: a positive number")
+    shares = _check_pair(event_probability, "event_probability")
+    if not all(0 <= q <= 1 for q in shares) or not any(shares):
         raise ValueError(
             f"event_probability is {event_probability!r}; allowed: in [0, 1], not all 0"
         )
-    rms = value_mean if value_rms is None else value_rms
-    if not all(0 < m <= s * (1 + 1e-12) for m, s in zip(value_mean, rms, strict=True)):
+    mean = _check_pair(value_mean, "value_mean")
+    rms = mean if value_rms is None else _check_pair(value_rms, "value_rms")
+    if not all(0 < m <= s * (1 + 1e-12) for m, s in zip(mean, rms, strict=True)):
         raise ValueError(f"value_rms is {rms!r}; allowed: at least value_mean = {value_mean!r} > 0")
     pair = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
     quantiles = [_quantile(d, "delay") for d in pair]
+    for quantile in quantiles:
+        some = quantile(np.linspace(0.005, 0.995, 100))
+        if some.shape != (100,) or not np.all(some >= 0):
+            raise ValueError("delay has negative or missing quantiles; allowed: delays >= 0")
     rng = np.random.default_rng(seed)
     times = np.linspace(0, horizon, looks + 1)[1:]
-    n = int(expected_entries)
+    n = expected_entries
     chances = (1 - propensity, propensity)
     mixing = []
     for w in (0, 1):
-        expected = max(n * event_probability[w], 1.0)
+        expected = max(n * shares[w], 1.0)
         target = expected * (1 - chances[w]) / chances[w] * rms[w] ** 2
         mixing.append(float(eta2_for(target, alpha / 2)))
     excluded = np.zeros((reps, looks), dtype=bool)
@@ -119,8 +137,8 @@ def plan(
         effect, width, truth = np.zeros(looks), np.zeros(looks), np.zeros(looks)
         for w, sign in ((0, -1.0), (1, 1.0)):
             event = entry + quantiles[w](u)
-            value = _values(rng, value_mean[w], rms[w], n)
-            counted = (happens < event_probability[w]) & (event <= horizon)
+            value = _values(rng, mean[w], rms[w], n)
+            counted = (happens < shares[w]) & (event <= horizon)
             truth += sign * _sums(times, event[counted], value[counted])
             mine = counted & (treated == bool(w))
             weighted = value[mine] / chances[w]

@@ -1,4 +1,4 @@
-"""Tables of units that DuckDB can read: opening them, the kind of their times, queries over them."""
+"""Tables of units that DuckDB can read: opening them, the kind of their times, and queries."""
 
 from __future__ import annotations
 

@@ -86,7 +86,10 @@ def synchronous_confseq(
         raise ValueError(f"arms is {arms!r}; allowed: two arms")
     if (target_clock is None) == (eta2 is None):
         raise ValueError("allowed: exactly one of target_clock and eta2")
-    mixing = float(eta2_for(target_clock, level)) if target_clock is not None else eta2
+    tuning = eta2 if target_clock is None else target_clock
+    if not isinstance(tuning, (int, float, np.number)):
+        raise TypeError(f"target_clock or eta2 is {tuning!r}; allowed: a number")
+    mixing = float(tuning if target_clock is None else eta2_for(target_clock, level))
     wanted = ["due_time", "treatment", "outcome_value"]
     wanted += [] if propensity is not None else ["propensity"]
     if augmentation is not None:
@@ -97,8 +100,10 @@ def synchronous_confseq(
     timeline = Timeline.of(units["due_time"], "due_time")
     due = _due(units, timeline)
     treated = arm_indices(units["treatment"], labels, "treatment") == 1
+    if propensity is not None:
+        check_alpha(propensity, "propensity")
     chance = (
-        np.full(len(units), float(propensity))
+        np.full(len(units), propensity)
         if propensity is not None
         else number_column(units, "propensity")
     )
@@ -123,7 +128,7 @@ def synchronous_confseq(
         return np.asarray(np.cumsum(per_look, dtype=np.float64))
 
     effect, clock = totals(predicted[1] - predicted[0] + residual), totals(residual**2)
-    width = boundary(clock, level, mixing if mixing is not None else 1.0)
+    width = boundary(clock, level, mixing)
     return pd.DataFrame(
         {
             "time": timeline.back(looks),
@@ -131,7 +136,7 @@ def synchronous_confseq(
             "effect": effect,
             "effect_lower": effect - width,
             "effect_upper": effect + width,
-            "p_value": _p_value(effect, clock, float(mixing or 1.0)),
+            "p_value": _p_value(effect, clock, mixing),
             "clock": clock,
         }
     )
