@@ -21,12 +21,8 @@ _POLISH = 100
 
 
 def affine_project(y: Tensor, W: Tensor, b: Tensor, pinv: Tensor) -> Tensor:
-    """Project y (..., n) on Wx = b, with the pseudo-inverse (..., n, m) of W at hand.
-
-    A second, unrecorded projection takes away the rounding of the first, which grows with y.
-    """
-    x = y - row_values(row_values(y, W) - b, pinv)
-    return x - row_values(row_values(x, W) - b, pinv).detach()
+    """Project y (..., n) on Wx = b, with the pseudo-inverse (..., n, m) of W at hand."""
+    return y - row_values(row_values(y, W) - b, pinv)
 
 
 def solve_euclidean(

@@ -359,8 +359,16 @@ def closed_form(
     x = affine_project(y, W, b, pinv)
     if look:
         with torch.no_grad():
-            if not bool(torch.isfinite(x).all()):
-                _require_finite(y, W, b)
+            size = torch.linalg.vector_norm(W, dim=-1) + b.abs()
+            limit = max(tol or 0.0, math.sqrt(torch.finfo(x.dtype).eps))
+            info.converged = ((row_values(x, W) - b).abs() <= limit * size).all(-1).flatten()
+            if bool(info.converged.all()):
+                return x
+            _require_finite(y, W, b)
+    # An unrecorded projection of the result takes away its rounding, which grows with y.
+    x = x + (affine_project(x, W, b, pinv) - x).detach()
+    if look:
+        with torch.no_grad():
             info.converged = obeyed(x, *_unit_rows(W, b), W.shape[-2], tol or 0.0).flatten()
     return x
 
