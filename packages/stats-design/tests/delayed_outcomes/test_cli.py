@@ -176,6 +176,19 @@ def test_exit_status_for_a_scheduler(run, tmp_path):
     assert call(*arguments, "profit").exit_code == 2
 
 
+def test_a_rule_on_the_global_p_value_remembers_earlier_looks(tmp_path):
+    # 200 outcomes a side, those of the treatment a day before those of the control.
+    arms = ["control", "treatment"] * 200
+    entries = pd.DataFrame({"unit": range(400), "time": 0.0, "arm": arms})
+    outcomes = pd.DataFrame({"unit": range(400), "time": [2.0, 1.0] * 200})
+    entries.to_csv(tmp_path / "e.csv", index=False)
+    outcomes.to_csv(tmp_path / "o.csv", index=False)
+    arguments = ["monitor", tmp_path / "e.csv", tmp_path / "o.csv", "--out", tmp_path / "out"]
+    arguments += ["--propensity", 0.5, "--expected-events", 400, "--no-picture", "--fail-when"]
+    assert call(*arguments, "p_value < 0.05").exit_code == 0
+    assert call(*arguments, "p_global < 0.05").exit_code == 1
+
+
 def test_json_output(run, tmp_path):
     _, entries, _, e, o = run
     found = call("monitor", e, o, "--out", tmp_path / "out", *OPTIONS, "--json")

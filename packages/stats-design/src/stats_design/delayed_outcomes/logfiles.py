@@ -236,6 +236,9 @@ def run(
             if picture and not write_picture(history, monitor, folder):
                 notes.append("No picture was drawn: pip install 'stats-design[plots]'.")
             last = monitor.history(times=[monitor.watermark]) if len(monitor) else columns
+            for name in last.columns[last.columns.str.startswith("p_global")]:
+                # The least p-value is that of all looks, not of the last alone.
+                last[name] = np.fmin(last[name], history[name].min())
             held = [rule for rule in rules if bool(rule.holds(last).any())]
             return Report(monitor.snapshot(), summary, notes, held)
     except BlockingIOError:
