@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -268,6 +269,9 @@ def _parallel(jobs: int, backend: str | None) -> Iterator[joblib.Parallel]:
         elif jobs == 1:
             yield joblib.Parallel(n_jobs=1, return_as="generator_unordered")
         else:
+            stack.enter_context(warnings.catch_warnings())
+            # It replaces a worker that has grown, and the jobs given to that one run all the same.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
             stack.enter_context(joblib.parallel_config(backend="loky", inner_max_num_threads=1))
             yield joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
 

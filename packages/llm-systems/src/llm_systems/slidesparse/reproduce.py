@@ -254,7 +254,9 @@ def _data(model: str, length: int, count: int) -> tuple[Path | None, list[Tensor
 
 def _model(folder: Path | None) -> nn.Module:
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if folder is not None:
         found: nn.Module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True
