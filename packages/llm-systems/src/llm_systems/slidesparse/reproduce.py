@@ -256,11 +256,14 @@ def _model(folder: Path | None) -> nn.Module:
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if folder is not None:
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         found: nn.Module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True
         )
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
         return found.eval()
     config = LlamaConfig(
         vocab_size=256, hidden_size=48, intermediate_size=96, num_hidden_layers=2,
