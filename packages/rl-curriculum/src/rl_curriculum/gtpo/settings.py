@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import check_writable
 from .explain import json_lines
 from .rewards import answer_text, boxed_reward, exact_reward
 
@@ -189,11 +189,10 @@ def _is_prompt(prompt: Any) -> bool:
 
 
 def _output_dir(path: Path, folder: Path, model: str) -> Path:
-    exists = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not exists.is_dir() or not os.access(exists, os.W_OK):
-        raise ValueError(
-            f"{path}: output_dir is {str(folder)!r}; allowed: a folder that can be written"
-        )
+    try:
+        check_writable(folder)
+    except ValueError as error:
+        raise ValueError(f"{path}: output_dir is {str(folder)!r}: {error}") from None
     if folder.resolve() / "model" == Path(model):
         raise ValueError(
             f"{path}: model is {model!r}, where output_dir puts the trained model; "

@@ -80,9 +80,7 @@ def train(
     checkpoint, note = out / "checkpoint.npz", out / "run.json"
     torch.set_num_threads(1)
     try:
-        for name, value in (("every", every), ("steps", steps)):
-            if not 1 <= value < math.inf:
-                raise ValueError(f"{name} is {value:g}; allowed: at least 1")
+        _check_counts(every=every, steps=steps)
         if seed < 0:
             raise ValueError(f"seed is {seed}; allowed: at least 0")
         check_writable(out)
@@ -182,8 +180,7 @@ def craftax_command(
     torch.set_num_threads(1)
     clock = time.perf_counter()
     try:
-        if not 1 <= steps < math.inf:
-            raise ValueError(f"steps is {steps:g}; allowed: at least 1")
+        _check_counts(steps=steps)
         config = config_for(method, steps=length, capacity=8 * num_envs, mutations=10)
         env = CraftaxVecEnv(num_envs, max_steps=length)
         held_out = env.sample(np.random.default_rng(2**32 + seed), 2 * num_envs)
@@ -349,6 +346,12 @@ def inspect(
             stored, sampler.scores.tolist(), sampler.uids.tolist(), log, top
         ),
     )
+
+
+def _check_counts(**counts: float) -> None:
+    for name, value in counts.items():
+        if not 1 <= value < math.inf:
+            raise ValueError(f"{name} is {value:g}; allowed: at least 1")
 
 
 def _progress() -> Progress:

@@ -65,8 +65,7 @@ class LinearConstraints:
         lower: ArrayLike | None = None,
         upper: ArrayLike | None = None,
     ) -> None:
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"n is {n!r}; allowed: an integer of at least 1")
+        check_count("n", n)
         self.n = int(n)
         self.A_eq, self.b_eq = _rows("eq", A_eq, b_eq, self.n)
         self.A_ub, self.b_ub = _rows("ub", A_ub, b_ub, self.n)
@@ -193,6 +192,11 @@ class LinearConstraints:
                 if (row >= 0).all() and right - row @ floor <= 1e-12:
                     return f"{kind}[{k}]", np.flatnonzero((row > 0) & free)
         return "the rules together", np.array([], dtype=np.int64)
+
+
+def check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} is {value!r}; allowed: an integer of at least 1")
 
 
 def _rows(

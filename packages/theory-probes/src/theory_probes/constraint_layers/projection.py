@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .constraints import check_count
 from .dual import Solution, normal_matrix, row_combination, row_products, row_values, solve_rows
 from .entropic import solve_entropic
 from .euclidean import affine_project, solve_euclidean
@@ -526,10 +527,8 @@ def check_temperature(temperature: Tensor | float) -> None:
 def check_solver(tol: float | None, max_iter: int | None, rho: float = 1.0) -> None:
     if tol is not None:
         check_positive("tol", tol)
-    if max_iter is not None and (
-        isinstance(max_iter, bool) or not isinstance(max_iter, int | np.integer) or max_iter < 1
-    ):
-        raise ValueError(f"max_iter is {max_iter!r}; allowed: an integer of at least 1")
+    if max_iter is not None:
+        check_count("max_iter", max_iter)
     check_positive("rho", rho)
 
 

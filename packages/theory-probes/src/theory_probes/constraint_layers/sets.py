@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .constraints import LinearConstraints
+from .constraints import LinearConstraints, check_count
 from .projection import check_positive
 
 
@@ -31,7 +31,7 @@ def budget(n: int, total: float) -> LinearConstraints:
     array([100.])
     """
     check_positive("total", total)
-    _count("n", n)
+    check_count("n", n)
     return LinearConstraints(n, np.ones((1, n)), [total], lower=0.0)
 
 
@@ -44,7 +44,7 @@ def capped_simplex(n: int, k: float) -> LinearConstraints:
     array([1., 1., 1., 1., 1.])
     """
     check_positive("k", k)
-    _count("n", n)
+    check_count("n", n)
     return LinearConstraints(n, np.ones((1, n)), [k], lower=0.0, upper=1.0)
 
 
@@ -58,7 +58,7 @@ def doubly_stochastic(n: int) -> LinearConstraints:
     >>> doubly_stochastic(3).rank
     5
     """
-    _count("n", n)
+    check_count("n", n)
     return transport(np.ones(n), np.ones(n))
 
 
@@ -85,8 +85,8 @@ def partial_matching(rows: int, columns: int, k: float) -> LinearConstraints:
     >>> partial_matching(3, 4, 2)
     LinearConstraints(n=12, equalities=1, inequalities=7, bounded=12, rank=1)
     """
-    _count("rows", rows)
-    _count("columns", columns)
+    check_count("rows", rows)
+    check_count("columns", columns)
     n = rows * columns
     sums = np.vstack([_row_sums(rows, columns), _column_sums(rows, columns)])
     return LinearConstraints(n, np.ones((1, n)), [k], sums, np.ones(rows + columns), lower=0.0)
@@ -100,7 +100,7 @@ def group_at_least(n: int, index: Sequence[int], p: float) -> LinearConstraints:
     >>> group_at_least(5, [0, 1], 0.9).b_ub
     array([-0.9])
     """
-    _count("n", n)
+    check_count("n", n)
     chosen = np.unique(np.asarray(index))
     if not chosen.size or chosen.dtype.kind not in "iu" or not 0 <= chosen[0] <= chosen[-1] < n:
         raise ValueError(f"index is {index!r}; allowed: positions from 0 to {n - 1}")
@@ -146,8 +146,3 @@ def _row_sums(rows: int, columns: int) -> NDArray[np.float64]:
 
 def _column_sums(rows: int, columns: int) -> NDArray[np.float64]:
     return np.asarray(np.kron(np.ones((1, rows)), np.eye(columns)), dtype=np.float64)
-
-
-def _count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} is {value!r}; allowed: an integer of at least 1")
